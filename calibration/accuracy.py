@@ -103,13 +103,13 @@ def repredict(ledger: Ledger, engine: Engine) -> Ledger:
     return replace(ledger, points=tuple(again(point) for point in ledger.points))
 
 
-def at_pace(ledger: Ledger, engine: Engine) -> tuple[RecordedPoint, ...]:
-    """The points predicted for the pace that was sampled during each one's trials: it is no part of them."""
+def at_sampled_speed(ledger: Ledger, engine: Engine) -> tuple[RecordedPoint, ...]:
+    """The points predicted for the machine's speed that was sampled during each one's trials: it is no part of them."""
 
     def again(point: RecordedPoint) -> RecordedPoint:
         costs = ledger.job_of(point).costs
         found = [
-            predict(replace(costs, slower=trial.pace), tried(point), point.length, engine) for trial in point.clean
+            predict(replace(costs, slower=trial.slowdown), tried(point), point.length, engine) for trial in point.clean
         ]
         mean = {name: stats.mean([getattr(one, name) for one in found]) for name in Prediction.__dataclass_fields__}
         return replace(point, prediction=Prediction(**mean))
@@ -127,7 +127,7 @@ def wandering(ledgers: Iterable[Ledger]) -> tuple[int, float]:
     for ledger in ledgers:
         for job in ledger.jobs:
             points = [point for point in ledger.scored if ledger.job_of(point) is job]
-            off = [abs(math.log(trial.pace)) for point in points for trial in point.clean]
+            off = [abs(math.log(trial.slowdown)) for point in points for trial in point.clean]
             costs = job.costs
             # Ledgers of before did not keep the spread; a sample's uncertainty is hardly more.
             own = costs.spread / costs.drift or costs.scenario.workload.preprocess.uncertainty
@@ -152,7 +152,7 @@ def by_chance(ledger: Ledger, engine: Engine) -> float:
 def with_own_costs(ledger: Ledger, engine: Engine) -> tuple[RecordedPoint, ...]:
     """The points predicted anew from the mean costs that each one's own workers and trainer noted: not ahead.
 
-    What a trial does not note (what a batch takes beyond its samples, option 3's threads) is taken at its sampled pace.
+    What a trial does not note (a batch beyond its samples, threads of option 3) is taken at the sampled speed.
 
     What is still missed is the model's structure (order, buffers, sharing of cores, the hand-over); what is not, was
     that costs differed from the calibration: the machine's speed, or a contention that s(k) does not know.
@@ -180,19 +180,19 @@ def ledger_frame(ledger: Ledger) -> pd.DataFrame:
 
 
 def _with_own_costs(point: RecordedPoint, costs: Costs, engine: Engine) -> RecordedPoint:
-    pace = stats.mean([trial.pace for trial in point.clean])
+    slowdown = stats.mean([trial.slowdown for trial in point.clean])
     changes = cost_changes(point, costs)
     tables = dict(costs.tables)
     tables["workload"] = dict(tables["workload"])
     for key, name in (("preprocess", WORK), ("collate", WORK), ("consumer", RECEIVING), ("pin", PINNING)):
         if name in changes and key in tables["workload"]:
-            # The rest is taken at the sampled pace, so this part is told beside it.
-            factor = (1.0 + changes[name]) / pace
+            # The rest is taken at the sampled speed, so this part is told beside it.
+            factor = (1.0 + changes[name]) / slowdown
             service = read_service(tables["workload"][key], key)
             tables["workload"][key] = service.scaled(factor).to_table()
-    costs = replace(costs, slower=pace, tables=tables)
+    costs = replace(costs, slower=slowdown, tables=tables)
     if costs.training is not None and LAUNCHING in changes:
-        factor = (1.0 + changes[LAUNCHING]) / (1.0 if point.setting.is_emulated else pace)
+        factor = (1.0 + changes[LAUNCHING]) / (1.0 if point.setting.is_emulated else slowdown)
         launch = tuple(factor * seconds for seconds in costs.training.launch)
         costs = replace(costs, training=replace(costs.training, launch=launch))
     return replace(point, prediction=predict(costs, tried(point), point.length, engine))

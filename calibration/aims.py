@@ -46,7 +46,7 @@ NOISY = 1.15
 #: Share of the jobs whose recommended cores are near the measured optimum, at least; and too few, at most.
 CORES_AGREE, CORES_TOO_FEW = 0.95, 0.02
 BOUNDS_TEXT = (
-    "Predicted ahead: from the calibration alone, as it was written before the trials. At the sampled pace: the same"
+    "Predicted ahead: from the calibration alone, as it was written before the trials. At the sampled speed: the same"
     " costs times what a fixed piece of the same kind of work cost during the trial on the CPUs that its workers were"
     " on, over what it cost in the calibration. It is sampled by a process of its own; of the trial it takes only when"
     " its workers were on which CPU."
@@ -66,7 +66,7 @@ def on_cuda(ledger: Ledger) -> bool:
 
 
 def bounds(ledger: Ledger, seen_by: dict[str, tuple[RecordedPoint, ...]]) -> str:
-    """Every bound beside the predictions made ahead, and beside those for the pace that was sampled."""
+    """Every bound beside the predictions made ahead, and beside those for the speed that was sampled."""
     seen = list(seen_by.values())
     both = [score(headline(found)) for found in seen]
     held_to = CUDA_BOUNDS if on_cuda(ledger) else BOUNDS

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from accuracy import at_pace, tried
+from accuracy import at_sampled_speed, tried
 
 from coresim import stats
 from coresim.model.dispatch import DISPATCH
@@ -32,10 +32,10 @@ ALL = "all"
 def worth(ledger: Ledger, engine: Engine) -> dict[str, dict[str, float]]:
     """What each effect of the model is worth: mean absolute error of idle without it, less with it.
 
-    By effect, the most worth first; then over `ALL` points and over those of each workload. Predicted at the pace
+    By effect, the most worth first; then over `ALL` points and over those of each workload. Predicted at the speed
     around each trial, so that the machine's changes hide less of it. Nothing, in trials that cannot show an effect.
     """
-    full = at_pace(ledger, engine)
+    full = at_sampled_speed(ledger, engine)
     found = {}
     for effect in dict.fromkeys(name for job in ledger.jobs for name in effects_of(job.costs)):
         groups: dict[str, list[float]] = {ALL: []}
@@ -51,7 +51,8 @@ def worth(ledger: Ledger, engine: Engine) -> dict[str, dict[str, float]]:
 def _without(effect: str, ledger: Ledger, point: RecordedPoint, engine: Engine) -> float:
     costs = ledger.job_of(point).costs
     found = [
-        without(effect, replace(costs, slower=trial.pace), tried(point), point.length, engine) for trial in point.clean
+        without(effect, replace(costs, slower=trial.slowdown), tried(point), point.length, engine)
+        for trial in point.clean
     ]
     return stats.mean(found)
 

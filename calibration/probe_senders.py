@@ -1,7 +1,7 @@
 """How receiving a batch grows with the senders: ``python calibration/probe_senders.py`` (torch, 100 s, quiet).
 
 Workers of torch's DataLoader send the same batch again and again. Each of K workers waits before each batch for as long
-as makes all of them together send at one pace, which two cores carry with ease: what changes is the number of senders
+as makes all of them together send at one rate, which two cores carry with ease: what changes is the number of senders
 alone, not how crowded the cores are, nor how often the receiver waits. ``growth`` is what each worker beyond the first
 adds to the CPU time of the receiving thread per batch, as a share of it: least squares over all rounds. ``deviation``
 is how far the growths of the rounds are apart (standard deviation).
@@ -53,11 +53,11 @@ def as_it_is(batch: Any) -> Any:
     return batch
 
 
-def receiving(batch: Any, pace: float, workers: int, seconds: float) -> float:
+def receiving(batch: Any, period: float, workers: int, seconds: float) -> float:
     """CPU seconds of the receiving thread per batch."""
     with warnings.catch_warnings():  # of more workers than CPUs, which is what is tried
         warnings.simplefilter("ignore")
-        same = Same(batch, pace * workers)
+        same = Same(batch, period * workers)
         running = iter(DataLoader(same, None, sampler=Endless(), num_workers=workers, collate_fn=as_it_is))
     try:
         for _ in range(workers):
@@ -77,15 +77,15 @@ def growth(alone: float, more: dict[int, float]) -> float:
     return over / sum((count - 1) ** 2 for count in more)
 
 
-def run(what: str, batch: Any, pace: float, seconds: float = SECONDS) -> dict[str, Any]:
+def run(what: str, batch: Any, period: float, seconds: float = SECONDS) -> dict[str, Any]:
     """One kind of batch, from all numbers of senders in turn, round by round."""
-    rounds = [{count: receiving(batch, pace, count, seconds) for count in COUNTS} for _ in range(ROUNDS)]
+    rounds = [{count: receiving(batch, period, count, seconds) for count in COUNTS} for _ in range(ROUNDS)]
     found = {count: [turn[count] for turn in rounds] for count in COUNTS}
     alone = statistics.mean(found[1])
     each = [growth(alone, {count: turn[count] for count in COUNTS[1:]}) for turn in rounds]
     return {
         "what": what,
-        "pace_s": pace,
+        "pace_s": period,
         "cpu_s": found,
         "growth": round(statistics.mean(each), 5),
         "deviation": round(statistics.stdev(each), 5),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from accuracy import at_pace, by_chance, grouped, headline, kind_of, repredict, wandering, with_own_costs
+from accuracy import at_sampled_speed, by_chance, grouped, headline, kind_of, repredict, wandering, with_own_costs
 from aims import bounds, on_cuda
 from effects import worth
 from pages import table
@@ -154,8 +154,8 @@ def _misses(ledger: Ledger) -> str:
 
 
 def _predicted(ledger: Ledger) -> dict[str, tuple[RecordedPoint, ...]]:
-    """The points with the predictions made ahead, and with those at the sampled pace."""
-    return {"predicted ahead": ledger.scored, "at the sampled pace": at_pace(ledger, simulate)}
+    """The points with the predictions made ahead, and with those at the sampled speed."""
+    return {"predicted ahead": ledger.scored, "at the sampled speed": at_sampled_speed(ledger, simulate)}
 
 
 def _own_costs(ledger: Ledger, seen_by: dict[str, tuple[RecordedPoint, ...]]) -> str:
@@ -172,7 +172,7 @@ def _own_costs(ledger: Ledger, seen_by: dict[str, tuple[RecordedPoint, ...]]) ->
         "### Structure and machine\n\nWhat was predicted ahead stands as it was written before the trials, by the"
         " coresim of that day, or as it was converted (see the head); all other rows are by today's. The last row feeds"
         " the simulation what each trial's own workers noted. It is no prediction; what it misses is the model's"
-        " structure, and the difference is what the machine's changing pace and unmodelled contention did between the"
+        " structure, and the difference is what the machine's changing speed and unmodelled contention did between the"
         " calibration and the trial.\n\n"
     )
     least = points(by_chance(ledger, simulate))

@@ -239,6 +239,14 @@ def check_version(path: object, document: Mapping[str, Any], format_name: str, v
         )
 
 
+def renamed(value: Any, names: Mapping[str, str]) -> Any:
+    """A document of an older version with its keys as they are called today; ``names``: today's by the old ones."""
+    if isinstance(value, dict):
+        return {names.get(key, key): renamed(item, names) for key, item in value.items()}
+    plain = not isinstance(value, list) or not value or not isinstance(value[0], dict)
+    return value if plain else [renamed(item, names) for item in value]
+
+
 def as_record(kind: Any, value: Any) -> Any:
     """A value of that kind from what `dataclasses.asdict` and JSON made of it: dataclasses of tables, tuples of lists.
 

@@ -31,7 +31,7 @@ class Made:
         receive, handover: the trainer's CPU time per batch, and its waiting.
         pickling: of a batch, by a thread of its worker, which first waits until the batch before is read; 0: of none.
         slower: by how many workers are at work.
-        pace: of the sampler's work, by the number of the run.
+        sampler_s: of the sampler's work, by the number of the run.
         others: cores that other programs keep busy, by the number of the run.
     """
 
@@ -46,7 +46,7 @@ class Made:
     handover: float = 0.002
     pickling: float = 0.0
     slower: Callable[[int], float] = lambda workers: 1.0
-    pace: Callable[[int], float] = lambda run: 0.004
+    sampler_s: Callable[[int], float] = lambda run: 0.004
     others: Callable[[int], float] = lambda run: 0.0
     batch_size: int = 4
 
@@ -153,7 +153,7 @@ class LinePipe(Pipe):
 
 
 class _Sampler:
-    """Knows the pace of each run, and takes a fiftieth of each CPU."""
+    """Knows how long the sampler's work takes in each run, and takes a fiftieth of each CPU."""
 
     def __init__(self, subject: Line) -> None:
         self._bench = subject.bench
@@ -169,7 +169,7 @@ class _Sampler:
         return 0.02 * self._bench.works.now * len(os.sched_getaffinity(0))
 
     def seen(self, notes: Sequence[Note]) -> float:
-        return self._bench.made.pace(len(self._bench.opened) - 1)
+        return self._bench.made.sampler_s(len(self._bench.opened) - 1)
 
 
 @pytest.fixture

@@ -22,7 +22,8 @@ HOST = HostFacts(
 )  # fmt: skip
 RECORDED = AcceleratorSource(
     kind="catalogue",
-    basis="catalogue: ResNet-50 v1.5 on A100 (MLPerf Training v2.1 NVIDIA); judged within ±37%; source: result_0.txt",
+    provenance="catalogue: ResNet-50 v1.5 on A100 (MLPerf Training v2.1 NVIDIA); judged within ±37%;"
+    " source: result_0.txt",
     uncertainty=0.18, step_time_s=0.075, name="A100-SXM4-80GB",
 )  # fmt: skip
 #: What a calibration of three rounds found of a job like ImageNet: a worker prepares a batch of 256 in 1.54 s.

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from coresim import stats
 from coresim.advise.difference import LEVEL, Change, deviation_of, half_width
-from coresim.advise.need import cores_needed
+from coresim.advise.minimum_cores import minimum_cores
 from coresim.advise.sweep import Study
 from coresim.errors import InputError
 from coresim.model.option import Option
@@ -43,7 +43,7 @@ class Comparison:
     target: float
     cores_old: int | None
     cores_new: int | None
-    cautions: tuple[str, ...]
+    warnings: tuple[str, ...]
 
     @property
     def real(self) -> tuple[Change, ...]:
@@ -92,7 +92,7 @@ def compare(
             f"batch_size: {old.batch_size} in the old profile, {new.batch_size} in the new: measure both with one"
             " batch size (--batch-size)"
         )
-    cautions = tuple(_cautions(old, new))
+    warnings = tuple(_warnings(old, new))
     old, new = whole(old), whole(new)
     changes = find_changes(old, new)
     scenario = read(old)
@@ -106,11 +106,11 @@ def compare(
     if any(change.name == TOTAL for change in real):
         real = [change for change in real if not change.name.startswith(SAMPLE_STEP)]
     after = _cores(read(applied(old, new, real)), option, study)
-    return Comparison(priced, option, scenario.target.gpu_idle, before, after, cautions)
+    return Comparison(priced, option, scenario.target.gpu_idle, before, after, warnings)
 
 
 def _cores(scenario: Scenario, option: Option, study: Study) -> int | None:
-    found = cores_needed(scenario, option, study)
+    found = minimum_cores(scenario, option, study)
     return found.cores if found else None
 
 
@@ -212,7 +212,7 @@ def applied(old: Profile, new: Profile, changes: Sequence[Change]) -> Profile:
     return found
 
 
-def _cautions(old: Profile, new: Profile) -> Iterator[str]:
+def _warnings(old: Profile, new: Profile) -> Iterator[str]:
     if old.host.fingerprint != new.host.fingerprint:
         yield f"two kinds of machine: {old.host.cpu_model} and {new.host.cpu_model}; a change may be the machine's"
     if (ran := old.batch_that_ran) != (later := new.batch_that_ran):

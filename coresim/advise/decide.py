@@ -122,7 +122,7 @@ def _narrowed(scenario: Scenario, point: Point, confidence: float, study: Study)
 def _answer(scenario: Scenario, option: Option, max_cores: int | None, confidence: float, study: Study) -> OptionAnswer:
     most = max_cores or sensible_maximum(scenario)
     # The counts that decide are simulated more closely when the curve is refined, and the same runs serve for both.
-    points = curve(scenario, option, spaced(most, EVERY), study.first_look)
+    points = curve(scenario, option, spaced(most, EVERY), study.first_pass)
     refined = refine(scenario, points, confidence, study)
     if refined.answer is None and max_cores is None and most < LARGEST_SWEEP and _can(scenario, option, study):
         return _answer(scenario, option, min(LARGEST_SWEEP, 2 * most), confidence, study)

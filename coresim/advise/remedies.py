@@ -18,7 +18,7 @@ from coresim.model.scenario import Scenario
 from coresim.model.service import ZERO
 
 #: What a remedy may rest on, the surest first.
-RESTS = ("measured", "recorded", "assumed")
+PROVENANCES = ("measured", "recorded", "assumed")
 #: Share of the preparation below which decoding is nothing to spare: less than the spread between fresh processes.
 LEAST_DECODE = 0.05
 
@@ -29,9 +29,9 @@ class Remedy:
 
     Attributes:
         price: what it costs besides.
-        changes: the scenario after it: one change, or a gentle and a hopeful one; none where ``more`` is the remedy.
-        rests: one of `RESTS`.
-        basis: the numbers of the change and where they come from.
+        transforms: the scenario after it: one change, or a gentle and a hopeful one; none where ``more`` is the remedy.
+        provenance: one of `PROVENANCES`.
+        assumptions: the numbers of the change and where they come from.
         more: ``workers`` or ``cores`` where more of them is the remedy.
         numbers: the price in this job's own numbers, where they are known.
         possible: whether nothing known speaks against it.
@@ -42,9 +42,9 @@ class Remedy:
     name: str
     what: str
     price: str
-    changes: tuple[Transform, ...] = ()
-    rests: str = RESTS[0]
-    basis: str = "this job's own numbers"
+    transforms: tuple[Transform, ...] = ()
+    provenance: str = PROVENANCES[0]
+    assumptions: str = "this job's own numbers"
     more: str = ""
     numbers: Callable[[Scenario], str] = lambda scenario: ""
     possible: Callable[[Scenario], bool] = lambda scenario: True
@@ -56,7 +56,7 @@ class Remedy:
         share = scenario.workload.decode_share
         if self.decodes and share is not None and share < LEAST_DECODE:
             return False
-        return bool(self.more) or any(change(scenario) != scenario for change in self.changes)
+        return bool(self.more) or any(change(scenario) != scenario for change in self.transforms)
 
     def price_of(self, scenario: Scenario) -> str:
         """The price in words and, where they are known, in the job's numbers."""
@@ -199,7 +199,7 @@ REMEDIES: tuple[Remedy, ...] = (
     ),
     Remedy(
         "no-gpu",
-        "the step on the CPU, on all cores; idle is what is missing to the GPU's own pace",
+        "the step on the CPU, on all cores; idle is what is missing to the GPU's own throughput",
         "time",
         (after.on_cpu,),
         "measured",

@@ -54,7 +54,7 @@ def brief(plan: Plan, pipeline: Pipeline) -> Plan:
 
 
 def short_of_cores(scenario: Scenario, option: Option, cores: float, study: Study) -> tuple[Point, str]:
-    """The setting for a host whose cores do not reach the target, and the basis of its interval."""
+    """The setting for a host whose cores do not reach the target, and the provenance of its interval."""
     # Without overlap one core for each GPU does all, or as many as a batch is split for.
     if option == Option.NO_OVERLAP:
         cores = min(cores, float(scenario.loader.split))

@@ -77,7 +77,7 @@ class Study:
         return self.planned(least=few, most=few, inputs=0)
 
     @cached_property
-    def first_look(self) -> Study:
+    def first_pass(self) -> Study:
         """With as few full runs as will do, and no more than a longer look begins with."""
         # Where they may stop the intervals of four hold less often than they say (`tests/sim/test_coverage.py`).
         return self.planned(least=min(FEW + 1, self.plan.least), most=self.plan.least)
@@ -105,7 +105,7 @@ def predict(setting: JobSetting, study: Study) -> Estimate:
 
 def sure_enough(setting: JobSetting, confidence: float, study: Study) -> Estimate:
     """One setting, of the fewest runs where these say that no more of them make it as sure as that."""
-    found = predict(setting, study.first_look)
+    found = predict(setting, study.first_pass)
     sure = found.probability_at_best(setting.scenario.target.gpu_idle) >= confidence
     return predict(setting, study) if sure else found
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from coresim.advise.candidates import JobSetting
 from coresim.advise.decide import Decision, decide
 from coresim.advise.memory import Memory, memory_of
-from coresim.advise.need import cores_needed
-from coresim.advise.remedies import REMEDIES, RESTS, Remedy
+from coresim.advise.minimum_cores import minimum_cores
+from coresim.advise.remedies import PROVENANCES, REMEDIES, Remedy
 from coresim.advise.sweep import Point, Study, best_point, predict
 from coresim.errors import InputError, did_you_mean
 from coresim.model.option import Option
@@ -29,7 +29,7 @@ class RemedyOutcome:
         throughput: samples/s over all accelerators, of the middle variant.
         workers: loader workers per accelerator, of the middle variant.
         cores: cores per accelerator that it runs on.
-        cores_needed: fewest and most cores per accelerator that meet the target, over the variants; None: none do.
+        minimum_cores: fewest and most cores per accelerator that meet the target, over the variants; None: none do.
         memory: what the loader takes, where that is known.
         possible: whether nothing known speaks against it: memory, or the size of the set.
     """
@@ -41,7 +41,7 @@ class RemedyOutcome:
     throughput: float
     workers: int
     cores: float
-    cores_needed: tuple[int | None, int | None]
+    minimum_cores: tuple[int | None, int | None]
     memory: Memory | None
     price: str = ""
     possible: bool = True
@@ -111,7 +111,7 @@ def what_if(
     said = said or decide(scenario, study, options)
     answer = next((found.answer for found in said.options if found.option == option), None)
     # What was asked for may have had a limit of cores.
-    needed = answer or cores_needed(scenario, option, study)
+    needed = answer or minimum_cores(scenario, option, study)
     if (own := said.own_host) is None:
         cores = float(needed.cores if needed else 1)
         point = needed if scenario.loader.workers is None else None
@@ -128,7 +128,7 @@ def what_if(
         chosen=said.point.option,
         today=today,
         outcomes=tuple(sorted(outcomes, key=lambda found: (not found.helps(today.throughput), _evidence(found)))),
-        need_cores=today.idle > target and today.cores_needed[0] is not None,
+        need_cores=today.idle > target and today.minimum_cores[0] is not None,
         left_out=() if names else tuple(found.name for found in REMEDIES if found.decodes and not found.fits(scenario)),
     )
 
@@ -139,7 +139,7 @@ def option_today(scenario: Scenario, otherwise: Option) -> Option:
 
 
 def _evidence(found: RemedyOutcome) -> int:
-    return -1 if found.remedy is None else RESTS.index(found.remedy.rests)
+    return -1 if found.remedy is None else PROVENANCES.index(found.remedy.provenance)
 
 
 def remedies_named(scenario: Scenario, names: Iterable[str] = ()) -> list[Remedy]:
@@ -170,7 +170,7 @@ def _why_not(name: str, scenario: Scenario, able: Iterable[str]) -> str:
 def _tried(
     remedy: Remedy, scenario: Scenario, option: Option, cores: float, needed: Point | None, study: Study
 ) -> RemedyOutcome:
-    changed = tuple(change(scenario) for change in remedy.changes)
+    changed = tuple(change(scenario) for change in remedy.transforms)
     if remedy.alone:
         found = _alone(remedy, scenario, changed[0], cores, study)
     elif remedy.more == "cores":
@@ -187,20 +187,20 @@ def _tried(
 
 def _changed(remedy: Remedy, variants: Sequence[Scenario], option: Option, cores: float, study: Study) -> RemedyOutcome:
     points = [_point(variant, option, cores, study, bool(remedy.more)) for variant in variants]
-    return _outcome(remedy, variants, points, [cores_needed(variant, option, study) for variant in variants], cores)
+    return _outcome(remedy, variants, points, [minimum_cores(variant, option, study) for variant in variants], cores)
 
 
 def _alone(remedy: Remedy, scenario: Scenario, changed: Scenario, cores: float, study: Study) -> RemedyOutcome:
-    """Without the accelerator nobody idles; what counts is how far the job stays behind the accelerator's own pace."""
+    """Without the accelerator nobody idles; what counts is the throughput that the job loses against it."""
     found = _changed(remedy, (changed,), Option.NO_OVERLAP, cores, study)
     device = scenario.accelerator
-    pace = scenario.workload.batch_size * device.count / device.step.mean
+    rate = scenario.workload.batch_size * device.count / device.step.mean
     # An idle share and a throughput of the same step are two words for one thing.
     own = scenario.workload.batch_size * device.count / changed.accelerator.step.mean
     low, middle, high = (
-        max(0.0, 1.0 - own * (1.0 - idle) / pace) for idle in (found.idle_low, found.idle, found.idle_high)
+        max(0.0, 1.0 - own * (1.0 - idle) / rate) for idle in (found.idle_low, found.idle, found.idle_high)
     )
-    found = replace(found, workers=0, cores_needed=(None, None), memory=None)
+    found = replace(found, workers=0, minimum_cores=(None, None), memory=None)
     return replace(found, idle_low=low, idle=middle, idle_high=high)
 
 
@@ -223,7 +223,7 @@ def _outcome(
         throughput=sum(found.throughput_samples_per_s for found in estimates) / len(estimates),
         workers=points[middle].workers,
         cores=cores,
-        cores_needed=(
+        minimum_cores=(
             min((count for count in counts if count is not None), default=None),
             None if None in counts else max(count for count in counts if count is not None),
         ),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from coresim import __version__, stats
-from coresim.attaching.cautions import program_cautions
+from coresim.attaching.program_warnings import program_warnings
 from coresim.files import as_record
 from coresim.measure.host import read_host
 from coresim.model.loader_settings import LoaderSettings
@@ -30,11 +30,11 @@ Found = Sequence[dict[str, Any]]
 
 
 def profile_of(
-    found: Found, command: Sequence[str], said: str, began: str, cautions: Sequence[HostWarning] = ()
+    found: Found, command: Sequence[str], said: str, began: str, warnings: Sequence[HostWarning] = ()
 ) -> Profile:
     """The profile of an attached job, of what each rank ``found``.
 
-    ``said`` is coresim's own command line; ``began``: when, ISO 8601. ``cautions`` are more than the ranks tell.
+    ``said`` is coresim's own command line; ``began``: when, ISO 8601. ``warnings`` are more than the ranks tell.
     """
     first = found[0]
     samples: int | None = first["settings"]["samples"]
@@ -63,8 +63,8 @@ def profile_of(
         ),
         speed=speed.values,
         speed_uncertainty=speed.uncertainties,
-        speed_basis="; ".join(speed.provenance),
-        cautions=(*cautions, *program_cautions(found, today)),
+        speed_provenance="; ".join(speed.provenance),
+        warnings=(*warnings, *program_warnings(found, today)),
         today=today,
         measurements=tuple(measured),
     )
@@ -237,7 +237,7 @@ def _source(found: Found, step: Measurement) -> AcceleratorSource:
     device = "its CUDA device" if found[0]["settings"]["cuda"] else "the CPU: what the loop does with a batch"
     return AcceleratorSource(
         kind="measured",
-        basis=f"the program's own loop without waiting, {len(step.flat)} batches, on {device}",
+        provenance=f"the program's own loop without waiting, {len(step.flat)} batches, on {device}",
         uncertainty=relative_error(step.values),
         synchronises=found[0]["step"]["synchronises"],
     )

@@ -39,9 +39,9 @@ def calibrate(
     """
     from coresim.measure import calibrate as instrument  # noqa: PLC0415 (see the module's text)
     from coresim.measure import costs  # noqa: PLC0415
-    from coresim.measure.cautions import agreeing, cautions_of  # noqa: PLC0415
     from coresim.measure.senders import SENDERS_SHARE, measure_senders  # noqa: PLC0415
     from coresim.measure.torch_loader import TorchSubject, of_workload  # noqa: PLC0415
+    from coresim.measure.trust import agreeing, warnings_of  # noqa: PLC0415
 
     subject = TorchSubject(loader, skips=True)
     cpus = len(os.sched_getaffinity(0))
@@ -59,13 +59,13 @@ def calibrate(
         assert failure is not None
         raise failure
     sent = measure_senders(found, subject, of_workload, pin_memory, SENDERS_SHARE * budget_s)
-    measured, cautions = [asdict(measurement) for measurement in costs.measurements(found)], cautions_of(found)
+    measured, warnings = [asdict(measurement) for measurement in costs.measurements(found)], warnings_of(found)
     if failure is not None:
-        cautions.insert(0, _failed(failure, counts, cpus))
+        warnings.insert(0, _failed(failure, counts, cpus))
     if 1 not in counts:
         measured = [as_of_one(measurement, min(counts)) for measurement in measured]
     measured += map(asdict, sent)
-    return {"loader": subject.loader, "measurements": measured, "cautions": cautions, "broken": broken_samples(found)}
+    return {"loader": subject.loader, "measurements": measured, "warnings": warnings, "broken": broken_samples(found)}
 
 
 def broken_samples(found: Calibration) -> dict[str, Any] | None:

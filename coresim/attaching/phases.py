@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from coresim.attaching.rank import AttachedRank
 
 #: Between two looks at how far the loop is and at what coresim says, and between two words while only watching, s.
-LOOK_S, TELL_S = 0.2, 0.5
+CHECK_S, TELL_S = 0.2, 0.5
 #: Between two polls of a rank that waits, s.
 POLL_S = 0.02
 #: Periods that every measured phase has at the least, and those after a change that do not count.
@@ -51,10 +51,10 @@ class Phases:
         self._usage: observe.Usage | None = None
         self._stopping = False
 
-    def look(self, loop: Loop, iterator: Any, now: float) -> None:
+    def check(self, loop: Loop, iterator: Any, now: float) -> None:
         """Go on where it is time to; what goes wrong here is ours, and the program goes on."""
         rank = self._rank
-        rank.next_look = now + LOOK_S
+        rank.next_check = now + CHECK_S
         try:
             apart = rank.stepper not in (None, threading.get_ident()) and not self._plan.only_watch
             if rank.lead is None and apart and (loop.trains or rank.steps >= STEPS_APART):
@@ -185,7 +185,7 @@ class Phases:
             if not self._enough(len(periods), now, self._plan.kept_s):
                 return
             self._report("step", observe.step(periods, kept, rank.device) | {"loaders": len(rank.kept)})
-        rank.next_look = now  # every batch is told from here on, so that all ranks can stop at the same one
+        rank.next_check = now  # every batch is told from here on, so that all ranks can stop at the same one
         if not self._stopping:
             # Told before coresim's word is looked for: a rank that stops at that word then knows of this batch.
             self.tell(lead=loop.batches + 1)

@@ -35,7 +35,7 @@ class AttachedRank:
         trial: what feeds the lead instead of kept batches, if anything.
         device: notes the device's time of each step.
         phases: where it is, and what it has found.
-        next_look: when to look after the phases again.
+        next_check: when to check the phases again.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class AttachedRank:
         self._measures = not plan.only_watch
         self.trial: AttachedTrial | None = None
         self.device = DeviceEvents(None)
-        self.next_look = self._beside = 0.0
+        self.next_check = self._beside = 0.0
         self._proofs: dict[tuple[int, int], int] = {}
         self.phases = Phases(self, folder, plan)
 
@@ -72,9 +72,9 @@ class AttachedRank:
         counts = loop.asked(asked, cpu, busy, self.steps, self._others, self._beside)
         if fed:
             self.device.asked(counts)
-        if asked >= self.next_look:
+        if asked >= self.next_check:
             self._proofs[loop.key] = loop.proofs
-            self.phases.look(loop, iterator, asked)
+            self.phases.check(loop, iterator, asked)
             asked, lead = self.clock(), loop is self.lead
         self._others += not loop.trains
         self.batches += 1
@@ -144,7 +144,7 @@ class AttachedRank:
 
     def leave(self) -> None:
         """Leave the program alone from here on: it gets its own batches."""
-        self.feeding, self.next_look = False, math.inf
+        self.feeding, self.next_check = False, math.inf
         self.kept.clear()
 
     def count_steps(self) -> None:

@@ -127,7 +127,7 @@ def _likeliest(scenario: Scenario, checked: Checked, cores: float, study: Study)
         return Term(
             SHORT_EPOCHS,
             f"of the {today.epoch_batches} batches of an epoch {ahead} are prepared while its first is waited for,"
-            " so that the loop shows no steady pace",
+            " so that the loop shows no steady throughput",
             checked.predicted,
         )
     nearest = min(_terms(scenario, today, cores, study), key=lambda term: abs(term.idle - observed))

@@ -49,7 +49,7 @@ def _context(iterator: Any) -> Any:
 
 
 class Endless:
-    """The indices of a sampler, again and again: the starts of short epochs would hide the loop's pace."""
+    """The indices of a sampler, again and again: the starts of short epochs would hide the loop's throughput."""
 
     def __init__(self, sampler: Any) -> None:
         self._sampler = sampler

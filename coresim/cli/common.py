@@ -166,7 +166,9 @@ def command_line() -> str:
     return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
 
 
-def metadata(seed: int | None, source: str, basis: str | None = None, profile: Profile | None = None) -> dict[str, Any]:
+def metadata(
+    seed: int | None, source: str, provenance: str | None = None, profile: Profile | None = None
+) -> dict[str, Any]:
     """Provenance of an answer."""
     return {
         "tool": "coresim",
@@ -175,7 +177,7 @@ def metadata(seed: int | None, source: str, basis: str | None = None, profile: P
         "seed": seed,
         "time_utc": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "source": source,
-        "step_basis": basis,
+        "step_provenance": provenance,
         "host_fingerprint": profile.host.fingerprint if profile else None,
     }
 

@@ -23,10 +23,12 @@ def run(args: argparse.Namespace) -> int:
     """Print the report; the exit code is always that of an answer, whatever the warnings."""
     from coresim.measure.host import read_host
     from coresim.measure.parts import optional_parts
-    from coresim.model.host import Part
+    from coresim.model.host import OptionalPart
     from coresim.report.doctor import doctor_dict, doctor_text
     from coresim.sim.kernel import COMPILED, REMEDY
 
-    simulator = Part("compiled simulator", COMPILED is not None, None, "simulates a hundred times as fast", REMEDY)
+    simulator = OptionalPart(
+        "compiled simulator", COMPILED is not None, None, "simulates a hundred times as fast", REMEDY
+    )
     facts, parts = read_host(), (*optional_parts(deep=args.deep), simulator)
     return show(args, doctor_dict(facts, parts), doctor_text(facts, parts))

@@ -49,6 +49,6 @@ def summary(profile: Profile, path: str | None) -> str:
     count = round(profile.host.usable_cores)
     speed = profile.speed[min(max(count, 1), len(profile.speed)) - 1]
     lines.append(f"  with {count} cores at work, each runs at {speed:.0%} of its speed alone")
-    lines.append(f"step: {profile.accelerator.basis}")
-    lines += [f"warning: {what}: {value}; {remedy}" for what, value, remedy in profile.cautions]
+    lines.append(f"step: {profile.accelerator.provenance}")
+    lines += [f"warning: {what}: {value}; {remedy}" for what, value, remedy in profile.warnings]
     return "\n".join([*lines, *([f"written to {path}"] if path else [])])

@@ -136,9 +136,9 @@ def _about(args: argparse.Namespace, profile: Profile | None, validated: str | N
 
     about = metadata(args.seed, source_of(args), step_provenance(profile, None, args.settings), profile)
     about["loader"] = profile.loader if profile else None
-    about["batch_basis"] = batch_provenance(profile, args.settings) if profile else None
+    about["batch_provenance"] = batch_provenance(profile, args.settings) if profile else None
     about["validation"] = validated
-    about["cautions"] = [caution._asdict() for caution in profile.cautions] if profile else []
+    about["warnings"] = [warning._asdict() for warning in profile.warnings] if profile else []
     return about
 
 

@@ -66,9 +66,9 @@ class Row:
     @property
     def stranded_cores(self) -> float | None:
         """Cores of the host that are paid for and not needed; None where no core count would do."""
-        if self.outcome.cores_needed is None:
+        if self.outcome.minimum_cores is None:
             return None
-        return max(0.0, self.outcome.cores_had - self.outcome.cores_needed) * self.candidate.gpu_count
+        return max(0.0, self.outcome.cores_had - self.outcome.minimum_cores) * self.candidate.gpu_count
 
     @property
     def idle_gpus(self) -> float:
@@ -261,7 +261,7 @@ class _Book:
         """What is to be asked for and was not searched as a recommendation is."""
         plan = self.plan()
         best = [row for workload in self.fleet.workloads for row in plan.best_first(workload)[:1]]
-        keys = {row.key for row in best if row.outcome.has_enough and row.outcome.basis != SEARCHED}
+        keys = {row.key for row in best if row.outcome.has_enough and row.outcome.provenance != SEARCHED}
         return self._tasks((cell for cell in self.cells if cell.key in keys), True)
 
     def _tasks(self, cells: Iterable[_Cell], searched: bool) -> list[Task]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from coresim import stats
 from coresim.advise.decide import decide
-from coresim.advise.need import cores_needed, useful_cores
+from coresim.advise.minimum_cores import minimum_cores, useful_cores
 from coresim.advise.refine import CONFIDENCE, LIKELY
 from coresim.advise.starved import SEARCHED, SIMULATED, predicted, short_of_cores, uncertainty
 from coresim.advise.sweep import Point, Study, pipeline_of
@@ -28,14 +28,14 @@ FLEET_PLAN = Plan(steps=120, least=2, most=2, inputs=4)
 class Outcome:
     """One option of one pair, as simulated; cores and workers per GPU, throughput of the whole host in samples/s.
 
-    The job uses ``cores_needed`` of the cores that there are (the rest is for others), or all where they are fewer or
-    where no core count meets the target: then ``cores_needed`` is None. ``basis``: what count and interval rest on,
+    The job uses ``minimum_cores`` of the cores that there are (the rest is for others), or all where they are fewer or
+    where no core count meets the target: then ``minimum_cores`` is None. ``provenance``: of count and interval,
     `SIMULATED`, `coresim.advise.starved.BOUNDED` or `SEARCHED`. ``confidence``: the probability with which
-    ``cores_needed`` meet the target: the one that was asked for where the host has so many cores, else that of what is
+    ``minimum_cores`` meet the target: the one that was asked for where the host has so many cores, else that of what is
     as likely as not; None where no core count meets it.
     """
 
-    cores_needed: int | None
+    minimum_cores: int | None
     cores_had: float
     workers: int
     prefetch_factor: int
@@ -43,13 +43,13 @@ class Outcome:
     gpu_idle_low: float
     gpu_idle_high: float
     throughput: float
-    basis: str = SIMULATED
+    provenance: str = SIMULATED
     confidence: float | None = LIKELY
 
     @property
     def has_enough(self) -> bool:
         """Whether the host has the cores needed."""
-        return self.cores_needed is not None and self.cores_had >= self.cores_needed
+        return self.minimum_cores is not None and self.cores_had >= self.minimum_cores
 
 
 @dataclass(frozen=True)
@@ -110,14 +110,14 @@ def _needed(scenario: Scenario, option: Option, confidence: float, study: Study)
     The second to first order: what binds near the first is a product (`coresim.advise.starved`), so that inputs which
     are worse by their share of its uncertainty come to a step shorter by as much: what meets the target with that step.
     """
-    likely = cores_needed(scenario, option, study.rough, predicted)
+    likely = minimum_cores(scenario, option, study.rough, predicted)
     if likely is None:
         return None, None
     spread = uncertainty(pipeline_of(likely.at(scenario)))
     shorter = math.exp(-stats.normal_quantile(confidence) * spread)
     if shorter == 1.0:
         return likely, likely
-    sure = cores_needed(with_services(scenario, shorter, "step"), option, study.rough, predicted)
+    sure = minimum_cores(with_services(scenario, shorter, "step"), option, study.rough, predicted)
     return likely, sure if sure is None or sure.cores > likely.cores else likely
 
 
@@ -129,9 +129,9 @@ def _outcome(
     if needed and had >= needed.cores:
         # In runs that are long enough for an interval.
         whole = needed if searched else replace(needed, estimate=predicted(needed.at(scenario), study))
-        point, basis = whole, SEARCHED if searched else SIMULATED
+        point, provenance = whole, SEARCHED if searched else SIMULATED
     else:
-        point, basis = short_of_cores(scenario, option, min(had, used), study)
+        point, provenance = short_of_cores(scenario, option, min(had, used), study)
     estimate = point.estimate
     return Outcome(
         needed.cores if needed else None,
@@ -142,5 +142,5 @@ def _outcome(
         estimate.gpu_idle_low,
         estimate.gpu_idle_high,
         estimate.throughput_samples_per_s,
-        basis,
+        provenance,
     )

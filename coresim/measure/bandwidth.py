@@ -42,7 +42,7 @@ def measure_bandwidth(context: Context) -> list[Measurement]:
     if size < cache:
         value = f"arrays of {size} B, cache {cache} B"
         remedy = "free memory and measure again"
-        context.cautions.append(HostWarning("memory is short for the bandwidth test", value, remedy))
+        context.warnings.append(HostWarning("memory is short for the bandwidth test", value, remedy))
     turns = rounds(
         triad, size, cpus=cpus, counts=levels(len(cpus)), context=context,
         name="memory bandwidth", doing="measuring memory bandwidth",

@@ -26,7 +26,7 @@ from coresim.errors import InputError
 from coresim.measure import worker
 from coresim.measure.forked import run_forked
 from coresim.measure.lock_passing import measure_passing
-from coresim.measure.machine_speed import MOST_OTHERS, MOST_SLOWER, SpeedSampler, mean_paces
+from coresim.measure.machine_speed import MOST_OTHERS, MOST_SLOWER, SpeedSampler, mean_sampler_s
 from coresim.measure.notes import Note, duty_of
 from coresim.measure.pacing import DRAINED, FIRST, RATIOS, SLOW, UNUSUAL, Pacing
 from coresim.measure.protocol import Progress, others_meter, part_of
@@ -55,7 +55,7 @@ class CalibrationRun:
         kinds: what each step's batch was taken for.
         start_s: wall seconds of the trainer to start all workers.
         started: when it had, by `time.perf_counter`.
-        pace: CPU seconds of the sampler's work meanwhile.
+        sampler_s: CPU seconds of the sampler's work meanwhile.
         others: cores that other programs kept busy meanwhile.
         memory: what a worker held at the end, by worker; empty where the system does not tell.
         threads: how many threads worked in one worker, and their total work over the busiest one's; None: not measured.
@@ -67,7 +67,7 @@ class CalibrationRun:
     trial: Trial
     kinds: tuple[str, ...]
     start_s: float
-    pace: float
+    sampler_s: float
     others: float
     memory: tuple[worker.WorkerMemory, ...] = ()
     threads: tuple[int, float] | None = None
@@ -102,7 +102,7 @@ class Calibration:
     """All runs of one subject on this machine.
 
     Attributes:
-        usual_pace: CPU seconds of the sampler's work, by the number of workers: it is slower beside busy CPUs, too.
+        usual_sampler_s: CPU seconds of the sampler's work, by the number of workers: busy CPUs slow it down, too.
         sampled: share of each CPU that sampling takes.
         batch_facts: bytes and arrays of one batch.
         inline: short runs in which the trainer prepared, behind all others; empty: none was made.
@@ -112,7 +112,7 @@ class Calibration:
     subject: Subject
     runs: tuple[CalibrationRun, ...]
     cpus: int
-    usual_pace: Mapping[int, float]
+    usual_sampler_s: Mapping[int, float]
     sampled: float
     batch_facts: tuple[int, int] = (0, 0)
     inline: tuple[CalibrationRun, ...] = ()
@@ -133,7 +133,7 @@ class Calibration:
 
         It is within `MOST_SLOWER` and its inverse.
         """
-        return min(MOST_SLOWER, max(1.0 / MOST_SLOWER, run.pace / self.usual_pace[run.workers]))
+        return min(MOST_SLOWER, max(1.0 / MOST_SLOWER, run.sampler_s / self.usual_sampler_s[run.workers]))
 
     @property
     def busy(self) -> bool:
@@ -187,7 +187,7 @@ def calibrate(
     most = max(cpus, min(counts))
     share = budget_s / rounds / (len(counts) + alone)
     with SpeedSampler(subject) as sampler:
-        made, began = _Maker(subject, sampler, share, pin_memory, reads, waiting, seed), time.perf_counter()
+        made, began = _RunMaker(subject, sampler, share, pin_memory, reads, waiting, seed), time.perf_counter()
         number, longest = 0, budget_s * MOST_ROUNDS / rounds
         # Slow batches take all of that time for the rounds that are always made.
         while number < rounds or (number < MOST_ROUNDS and time.perf_counter() - began < longest):
@@ -202,12 +202,12 @@ def calibrate(
             number += 1
         inline = made.inline(rounds, alone * share, progress) if alone and not made.slow else ()
         sampled = sampler.cpu_s / (time.perf_counter() - began) / cpus
-    paces, passing = mean_paces(made.runs, cpus), measure_passing() if subject.threads else None
-    return Calibration(subject, tuple(made.runs), cpus, paces, sampled, made.batch_facts, inline, passing)
+    usual, passing = mean_sampler_s(made.runs, cpus), measure_passing() if subject.threads else None
+    return Calibration(subject, tuple(made.runs), cpus, usual, sampled, made.batch_facts, inline, passing)
 
 
 @dataclass
-class _Maker:
+class _RunMaker:
     subject: Subject
     sampler: SpeedSampler
     seconds: float
@@ -248,8 +248,8 @@ class _Maker:
         self.runs.append(self._told(self._ran(workers, number, self.seconds, progress)))
 
     def _told(self, run: CalibrationRun) -> CalibrationRun:
-        """The run with the pace that was sampled meanwhile, which only this process can ask for."""
-        return replace(run, pace=self.sampler.seen(run.trial.notes))
+        """The run with the time of the sampler's work meanwhile, which only this process can ask for."""
+        return replace(run, sampler_s=self.sampler.seen(run.trial.notes))
 
     def _ran(self, workers: int, number: int, seconds: float, progress: Progress = lambda done: None) -> CalibrationRun:
         # A trainer that prepares does so in a fork, where no device can be used.

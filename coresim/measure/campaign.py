@@ -161,13 +161,13 @@ class _Campaign:
         self._request, self._spec, self._progress = request, spec, progress
         self._done = 0.0
         self._found: list[Measurement] = []
-        self._cautions: list[HostWarning] = []
+        self._warnings: list[HostWarning] = []
 
     def run(self, command: str, began: str) -> Profile:
         """What may be wrong with the request is found first, but for a step whose module takes long to import."""
         request = self._request
         host = read_host()
-        self._cautions += host.warnings
+        self._warnings += host.warnings
         self._say(IMPORTING if self._spec.is_own else BUILDING)
         if request.dataset is None:
             make_data(self._spec)
@@ -186,8 +186,8 @@ class _Campaign:
             loader = server.calibrate(ask, progress=partial(self._tell, "loader"))
             source = source or self._step(facts, server, server.time_step)
         self._found += loader.measurements
-        self._cautions += [*loader.cautions, *([NO_TORCH] if facts.loader == StandInSubject.loader else [])]
-        self._cautions += [STAGES_ONLY] if request.staged else []
+        self._warnings += [*loader.warnings, *([NO_TORCH] if facts.loader == StandInSubject.loader else [])]
+        self._warnings += [STAGES_ONLY] if request.staged else []
         # What says why a cost is what it is, and carries it beyond what was run.
         if not host.hypervisor:  # what other guests do changes the clock too
             self._measure("spin", measure_droop)
@@ -195,9 +195,9 @@ class _Campaign:
         if facts.files:
             self._measure("storage", measure_storage, facts.files)
         else:
-            self._cautions.append(NO_FILES)
+            self._warnings.append(NO_FILES)
         self._progress("done", 1.0)
-        return assemble(facts, loader, host, source, self._found, self._cautions, command, began)
+        return assemble(facts, loader, host, source, self._found, self._warnings, command, began)
 
     def _say(self, what: str) -> None:
         self._progress(what, self._done)
@@ -231,16 +231,16 @@ class _Campaign:
             server.ask(job.batch)
         found = find_step_time(request, job, timer)
         self._found += found.measurements
-        self._cautions += found.cautions
+        self._warnings += found.warnings
         if request.cpu_step:
-            step, cautions = measure_cpu_step(request, job, timer)
+            step, warnings = measure_cpu_step(request, job, timer)
             self._found.append(step)
-            self._cautions += cautions
+            self._warnings += warnings
         return found.source
 
     def _measure(self, name: str, measure: Callable[..., list[Measurement]], *args: Any) -> None:
         self._tell(name, 0.0)
-        context = Context(SHARES[name] * self._request.seconds, partial(self._tell, name), self._cautions)
+        context = Context(SHARES[name] * self._request.seconds, partial(self._tell, name), self._warnings)
         self._found += measure(*args, context)
 
 
@@ -250,7 +250,7 @@ def assemble(
     host: HostFacts,
     source: AcceleratorSource,
     found: Sequence[Measurement],
-    cautions: Sequence[HostWarning],
+    warnings: Sequence[HostWarning],
     command: str = "",
     began: str = "",
 ) -> Profile:
@@ -285,8 +285,8 @@ def assemble(
         speed=speed.values,
         speed_uncertainty=speed.uncertainties,
         siblings=speed.sibling,
-        speed_basis="; ".join(speed.provenance),
-        cautions=tuple(cautions),
+        speed_provenance="; ".join(speed.provenance),
+        warnings=tuple(warnings),
         settings=facts.settings,
         measurements=tuple(found),
     )

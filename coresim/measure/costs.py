@@ -37,13 +37,13 @@ def measurements(found: Calibration) -> list[Measurement]:
     return [*itertools.chain.from_iterable(parts), *used, *_workers(found, lone), *_machine(found)]
 
 
-def usual_paces(found: Calibration) -> Mapping[int, float]:
-    """The pace that the costs refer to: CPU seconds of the sampler's work, by the number of busy CPUs.
+def usual_sampler_times(found: Calibration) -> Mapping[int, float]:
+    """CPU seconds of the sampler's work at the machine's speed that the costs refer to, by the number of busy CPUs.
 
-    If samples wait, it is one pace for any number: that of the runs which the costs come from.
+    If samples wait, it is one time for any number: that of the runs which the costs come from.
     """
     lone, _, telling = _telling(found)
-    return found.usual_pace if telling == lone else {1: found.usual_pace[telling[0].workers]}
+    return found.usual_sampler_s if telling == lone else {1: found.usual_sampler_s[telling[0].workers]}
 
 
 def _telling(found: Calibration) -> tuple[list[CalibrationRun], list[list[float]], list[CalibrationRun]]:

@@ -45,7 +45,7 @@ STOP_S = 5.0
 #: How often the sampler asks whether it is still wanted, and shows that it goes on, s.
 POLL_S = 0.1
 #: How often its user looks for a round, s.
-LOOK_S = 0.01
+POLL_S = 0.01
 #: Clocks and neighbours change a machine's speed by less than this factor. Larger changes were seen while a virtual
 #: machine was paused; they say nothing about the samples that ran at other moments.
 MOST_SLOWER = 2.0
@@ -120,8 +120,8 @@ class SpeedSampler(AbstractContextManager["SpeedSampler"]):
                     f"a sample did not end for {PATIENCE:g} s in the process that samples the machine's speed; does it"
                     " wait for a lock, or for a thread that the program started before?"
                 )
-            time.sleep(LOOK_S)
-            waited += LOOK_S
+            time.sleep(POLL_S)
+            waited += POLL_S
         first, last = np.searchsorted(rows[:, 0], (begin, end))
         return rows[first : last + 1].copy()
 
@@ -185,7 +185,7 @@ def _work() -> None:
     bytes(1 << 20).count(1)
 
 
-def mean_paces(runs: Sequence[CalibrationRun], cpus: int) -> dict[int, float]:
+def mean_sampler_s(runs: Sequence[CalibrationRun], cpus: int) -> dict[int, float]:
     """CPU seconds of the sampler's work by the number of workers: the mean over all runs with as many busy CPUs.
 
     A virtual machine's CPUs are at times two hardware threads of one core, and then work takes up to half as long again
@@ -200,9 +200,9 @@ def mean_paces(runs: Sequence[CalibrationRun], cpus: int) -> dict[int, float]:
     found = {}
     for count in counts:
         alike = [run for run in runs if busy[run.workers] == busy[count]]
-        paces = [run.pace for run in alike if run.others <= MOST_OTHERS * cpus] or [run.pace for run in alike]
-        middle = stats.median(paces)
-        found[count] = stats.mean([min(MOST_SLOWER * middle, max(middle / MOST_SLOWER, pace)) for pace in paces])
+        times = [run.sampler_s for run in alike if run.others <= MOST_OTHERS * cpus] or [run.sampler_s for run in alike]
+        middle = stats.median(times)
+        found[count] = stats.mean([min(MOST_SLOWER * middle, max(middle / MOST_SLOWER, time)) for time in times])
     return found
 
 

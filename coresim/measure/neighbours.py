@@ -183,6 +183,6 @@ def _beside(
         with levels[number]():
             turns.append(protocol.repeated(work, Clocks(), context.budget_s / len(numbers)))
     found: dict[int, list[float]] = {number: [] for number in levels}
-    for number, timings in zip(numbers, protocol.cleaned(turns, name, context.cautions), strict=True):
+    for number, timings in zip(numbers, protocol.cleaned(turns, name, context.warnings), strict=True):
         found[number] += [timing.cpu for timing in timings]
     return found

@@ -37,12 +37,12 @@ class Context:
     """What a micro-benchmark is given.
 
     ``budget_s``: wall seconds that it may take; what must be done once is done even if it takes longer. ``progress`` is
-    told the fraction done, and reasons to trust its values less are appended to ``cautions``.
+    told the fraction done, and reasons to trust its values less are appended to ``warnings``.
     """
 
     budget_s: float
     progress: Progress = field(default=lambda done: None)
-    cautions: list[HostWarning] = field(default_factory=list)
+    warnings: list[HostWarning] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -93,14 +93,14 @@ def clean(repeats: Sequence[Timing]) -> list[Timing]:
     return kept or [fastest]
 
 
-def cleaned(turns: Sequence[Sequence[Timing]], name: str, cautions: list[HostWarning]) -> list[list[Timing]]:
+def cleaned(turns: Sequence[Sequence[Timing]], name: str, warnings: list[HostWarning]) -> list[list[Timing]]:
     """The clean repeats of each turn; where over a tenth of all are left out, a warning of the measurement ``name``."""
     kept = [clean(turn) for turn in turns]
     total = sum(map(len, turns))
     dirty = total - sum(map(len, kept))
     if 10 * dirty > total:
         value = f"{dirty} of {total} repeats disturbed and left out"
-        cautions.append(HostWarning(f"{name}: the machine was busy", value, "close other programs and measure again"))
+        warnings.append(HostWarning(f"{name}: the machine was busy", value, "close other programs and measure again"))
     return kept
 
 

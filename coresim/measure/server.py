@@ -21,7 +21,6 @@ from coresim.errors import InputError, MissingPartError
 from coresim.measure import costs
 from coresim.measure.accelerator import TIMEOUT, AcceleratorConfig, AcceleratorResult, result_of, step_job
 from coresim.measure.calibrate import BUDGET_S, calibrate
-from coresim.measure.cautions import agreeing, cautions_of
 from coresim.measure.forked import run_forked
 from coresim.measure.handover import of_small
 from coresim.measure.machine_speed import OWN_WORK
@@ -31,6 +30,7 @@ from coresim.measure.protocol import Context, Progress
 from coresim.measure.rig import DatasetFacts, Rig, loader_of
 from coresim.measure.senders import SENDERS_SHARE, measure_senders
 from coresim.measure.subject import PATIENCE, Subject
+from coresim.measure.trust import agreeing, warnings_of
 from coresim.model.measurement import Measurement
 from coresim.model.warning import HostWarning
 from coresim.workloads.named import WorkloadSpec
@@ -48,15 +48,15 @@ WAITING = "waiting for a batch"
 
 
 class Calibrated(NamedTuple):
-    """What a calibration found, see `coresim.measure.costs` and `coresim.measure.cautions`.
+    """What a calibration found, see `coresim.measure.costs` and `coresim.measure.trust`.
 
-    ``usual_pace`` is `coresim.measure.costs.usual_paces`; ``sampled`` is that of
+    ``usual_sampler_s`` is `coresim.measure.costs.usual_sampler_times`; ``sampled`` is that of
     `coresim.measure.calibrate.Calibration`, for the trials that follow. ``batch_size``: samples of a batch that ran.
     """
 
     measurements: list[Measurement]
-    cautions: list[HostWarning]
-    usual_pace: Mapping[int, float]
+    warnings: list[HostWarning]
+    usual_sampler_s: Mapping[int, float]
     sampled: float
     batch_bytes: int
     batch_arrays: int
@@ -197,7 +197,7 @@ def _pinning(link: Link, rig: Rig, ask: Ask) -> Calibrated:
         with device.loading():
             return _calibrated(link, rig, ask)
     found = _calibrated(link, rig, replace(ask, pin_memory=False))
-    found.cautions.append(HostWarning("no memory was pinned", reason, "cure that and measure again"))
+    found.warnings.append(HostWarning("no memory was pinned", reason, "cure that and measure again"))
     return found
 
 
@@ -210,18 +210,18 @@ def _calibrated(link: Link, rig: Rig, ask: Ask) -> Calibrated:
     told = partial(run, subject, progress=lambda done: link.send(("running", done)))
     found = agreeing(partial(told, budget_s=ask.budget_s))
     usual.timed_sample = subject.timed_sample
-    cautions = cautions_of(found)
+    warnings = warnings_of(found)
     sent = measure_senders(found, small or subject, loader_of, ask.pin_memory, SENDERS_SHARE * ask.budget_s)
-    measurements = [*costs.measurements(found), *sent, *_pressed(subject, ask.pressure_s, cautions)]
+    measurements = [*costs.measurements(found), *sent, *_pressed(subject, ask.pressure_s, warnings)]
     if small is not None:
         small.timed_sample = subject.timed_sample
         least = costs.measurements(run(small, budget_s=SMALL_SHARE * ask.budget_s, counts=(1,)))
         measurements += of_small(least, small.batch_size)
-    paces = costs.usual_paces(found)
-    return Calibrated(measurements, cautions, paces, found.sampled, *found.batch_facts, subject.batch_size)
+    reference = costs.usual_sampler_times(found)
+    return Calibrated(measurements, warnings, reference, found.sampled, *found.batch_facts, subject.batch_size)
 
 
-def _pressed(subject: Subject, seconds: float, cautions: list[HostWarning]) -> list[Measurement]:
+def _pressed(subject: Subject, seconds: float, warnings: list[HostWarning]) -> list[Measurement]:
     """The same few samples beside cores that stream memory, and on both hardware threads of one core.
 
     Nothing is measured of a stream, which gives no sample twice, nor of samples that need a worker around them.
@@ -237,8 +237,8 @@ def _pressed(subject: Subject, seconds: float, cautions: list[HostWarning]) -> l
 
     pair = sibling_cpus()
     shared_s = SIBLINGS * seconds if pair else 0.0
-    shared = measure_siblings(work, pair, Context(shared_s, cautions=cautions)) if pair else []
-    return [*measure_pressure(work, Context(seconds - shared_s, cautions=cautions)), *shared]
+    shared = measure_siblings(work, pair, Context(shared_s, warnings=warnings)) if pair else []
+    return [*measure_pressure(work, Context(seconds - shared_s, warnings=warnings)), *shared]
 
 
 def _store(rig: Rig, path: Path) -> None:

@@ -25,7 +25,7 @@ from coresim.measure.worker import leave_inherited
 from coresim.workloads.base import DatasetWorkload, Workload, blamed, mapped
 
 _STOP_S = 5.0
-_LOOK_S = 0.5
+_POLL_S = 0.5
 
 
 class StandInSubject(Subject):
@@ -109,9 +109,9 @@ class _Pipe(Pipe):
         return self._picked if self._ordered else next(iter(self._held))
 
     def _received(self) -> Any:
-        for _ in range(int(PATIENCE / _LOOK_S)):
+        for _ in range(int(PATIENCE / _POLL_S)):
             try:
-                return self._results.get(timeout=_LOOK_S)
+                return self._results.get(timeout=_POLL_S)
             except queue.Empty:
                 if dead := [process.exitcode for process in self._processes if not process.is_alive()]:
                     raise CoresimError(f"a loader's worker ended with exit code {dead[0]}; is memory short?") from None
@@ -140,7 +140,7 @@ def _work(reader: tuple[Any, ...], indices: Any, results: Any, parent: int) -> N
     prepares, sent = Reader(*reader), False
     while os.getppid() == parent:
         try:
-            number, batch = indices.get(timeout=_LOOK_S)
+            number, batch = indices.get(timeout=_POLL_S)
         except queue.Empty:
             continue
         try:

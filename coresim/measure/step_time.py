@@ -17,7 +17,7 @@ from coresim.errors import InputError, MissingPartError
 from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult
 from coresim.measure.parts import optional_parts
 from coresim.model.catalogue import DEFAULT_GPU, DEFAULT_MODEL, StepRow, find_step, precision_family, recorded_source
-from coresim.model.host import Part
+from coresim.model.host import OptionalPart
 from coresim.model.measurement import Measurement
 from coresim.model.profile import AcceleratorSource
 from coresim.model.profile_tables import relative_error
@@ -104,7 +104,7 @@ class StepTime:
 
     source: AcceleratorSource
     measurements: tuple[Measurement, ...] = ()
-    cautions: tuple[HostWarning, ...] = ()
+    warnings: tuple[HostWarning, ...] = ()
 
 
 def find_step_time(request: StepRequest, job: AcceleratorConfig, timer: Timer) -> StepTime:
@@ -117,8 +117,10 @@ def find_step_time(request: StepRequest, job: AcceleratorConfig, timer: Timer) -
         MissingPartError: the user's step, or a device that the user names, cannot be measured here.
     """
     if request.step_time is not None:
-        basis = f"given: {format_duration(request.step_time)} per step of {job.batch_size}, taken as exact"
-        return StepTime(AcceleratorSource(kind="given", basis=basis, uncertainty=0.0, step_time_s=request.step_time))
+        provenance = f"given: {format_duration(request.step_time)} per step of {job.batch_size}, taken as exact"
+        return StepTime(
+            AcceleratorSource(kind="given", provenance=provenance, uncertainty=0.0, step_time_s=request.step_time)
+        )
     if request.step is not None or request.device is not None:
         try:
             return _measured(request, job, timer)
@@ -135,7 +137,7 @@ def find_step_time(request: StepRequest, job: AcceleratorConfig, timer: Timer) -
         return _recorded(request, job.batch_size, str(error))
 
 
-def has_cuda(parts: Sequence[Part]) -> bool:
+def has_cuda(parts: Sequence[OptionalPart]) -> bool:
     """Whether torch and a CUDA device are here."""
     return {part.name for part in parts if part.present} >= {"torch", "CUDA device"}
 
@@ -189,12 +191,12 @@ def _recorded(request: StepRequest, batch_size: int, instead: str | None = None)
     # Nobody has said which network is trained on the user's own data set, nor on which GPU.
     source = recorded_source(found)
     if request.dataset is not None and request.gpu is None and request.model is None:
-        basis = f"not known; in its place the catalogue's {found.provenance}"
-        source = replace(source, kind="unknown", basis=basis)
-    return StepTime(source, (), tuple(_stand_in_cautions(request, found.row, instead)))
+        provenance = f"not known; in its place the catalogue's {found.provenance}"
+        source = replace(source, kind="unknown", provenance=provenance)
+    return StepTime(source, (), tuple(_stand_in_warnings(request, found.row, instead)))
 
 
-def _stand_in_cautions(request: StepRequest, row: StepRow, instead: str | None) -> Iterator[HostWarning]:
+def _stand_in_warnings(request: StepRequest, row: StepRow, instead: str | None) -> Iterator[HostWarning]:
     remedy = "time your own with --step, or give --step-time; --gpu and --model choose another record"
     if instead:
         stands_in = f"a record of {row.gpu} stands in: {remedy}"
@@ -212,17 +214,21 @@ def _measured(request: StepRequest, job: AcceleratorConfig, timer: Timer) -> Ste
     step, facts = result["accelerator.step"], result.provenance
     error = relative_error(step.values)
     error = math.hypot(error, PROPORTION) if "in proportion" in facts["step"] else error
-    basis = (
+    provenance = (
         f"measured: {facts['step']} on {facts['device']}, {facts['precision']}, batch {job.batch_size}, torch "
         f"{facts['torch']}: {format_duration(step.mean)} per step, standard error {error:.1%}"
     )
     source = AcceleratorSource(
-        kind="measured", basis=basis, uncertainty=error, synchronises=result.synchronises, name=facts["device"]
+        kind="measured",
+        provenance=provenance,
+        uncertainty=error,
+        synchronises=result.synchronises,
+        name=facts["device"],
     )
-    return StepTime(source, result.measurements, tuple(_cautions(request, result)))
+    return StepTime(source, result.measurements, tuple(_warnings(request, result)))
 
 
-def _cautions(request: StepRequest, result: AcceleratorResult) -> Iterator[HostWarning]:
+def _warnings(request: StepRequest, result: AcceleratorResult) -> Iterator[HostWarning]:
     if not result.settled:
         remedy = "give a larger --budget; other programs on the GPU, or heat, do this too"
         yield HostWarning("the training step", "still changing after its warm-up", remedy)

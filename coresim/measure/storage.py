@@ -56,7 +56,7 @@ def measure_storage(files: Sequence[Path], context: Context) -> list[Measurement
     if (cached := max(shares)) > STILL_CACHED:
         remedy = "put the data on the storage that training will read; until then it is not known"
         what = "the page cache cannot be emptied of these files"
-        context.cautions.append(HostWarning(what, f"{cached:.0%} left", remedy))
+        context.warnings.append(HostWarning(what, f"{cached:.0%} left", remedy))
         return []
     alone = f"open, read whole, close, one file after the other; {DROPPED}"
     together = f"{READERS} threads read whole files; one value per pass; {DROPPED}"

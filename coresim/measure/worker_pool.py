@@ -93,5 +93,5 @@ def rounds(
                 places = [(number + i) % len(children) for i in range(count)]
                 timings = _at_once([children[place] for place in places], context.budget_s / (ROUNDS * len(counts)))
                 found.append((count, dict(zip(places, timings, strict=True))))
-    kept = iter(cleaned([own for _, members in found for own in members.values()], name, context.cautions))
+    kept = iter(cleaned([own for _, members in found for own in members.values()], name, context.warnings))
     return [(count, {place: next(kept) for place in members}) for count, members in found]

@@ -158,7 +158,7 @@ def recorded_source(found: StepChoice) -> AcceleratorSource:
     """What a profile says of a step that is a record of the catalogue."""
     return AcceleratorSource(
         kind="catalogue",
-        basis=f"catalogue: {found.provenance}",
+        provenance=f"catalogue: {found.provenance}",
         uncertainty=found.uncertainty / _DEVIATIONS,
         step_time_s=found.step_time_s,
         name=found.row.gpu,

@@ -42,7 +42,7 @@ class CoreTerm:
 
 
 @dataclass(frozen=True)
-class Part:
+class OptionalPart:
     """An optional part (torch, a CUDA device, ...): whether it is here, and how to get it when it is not."""
 
     name: str

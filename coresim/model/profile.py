@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from coresim.errors import InputError, UnknownKeyError
-from coresim.files import check_version, read_json, read_text, read_toml, write_json
+from coresim.files import check_version, read_json, read_text, read_toml, renamed, write_json
 from coresim.model.handover import STATES
 from coresim.model.host import HostFacts
 from coresim.model.keys import (
@@ -41,7 +41,9 @@ from coresim.model.warning import HostWarning
 from coresim.units import short
 
 FORMAT = "coresim-profile"
-VERSION = 2
+VERSION = 3
+#: What keys of version 2 are called today.
+_SINCE_2 = {"cautions": "warnings", "basis": "provenance", "speed_basis": "speed_provenance"}
 #: Since batches count as pinned when torch's thread hands them on, no hand-over of theirs has the state ``work``.
 OLD_PINNING = HostWarning(
     "an older coresim measured this", "hand-overs of pinned batches are milliseconds too long", "measure again"
@@ -58,7 +60,7 @@ class AcceleratorSource:
     """Where the step time comes from."""
 
     kind: str = key(choice("measured", "catalogue", "given", "unknown"), "how the step time is known")
-    basis: str = key(TEXT, "one line: device, model, precision, source and certainty")
+    provenance: str = key(TEXT, "one line: device, model, precision, source and certainty")
     uncertainty: float = key(UNCERTAINTY, "relative standard uncertainty of the step time")
     step_time_s: float | None = key(POSITIVE, "seconds per step where it was not measured here", None)
     synchronises: bool = key(FLAG, "whether the step function waits for the device", False)
@@ -79,7 +81,7 @@ class Provenance:
     torch_version: str | None = key(TEXT, "version of torch; absent where it is not installed", None)
 
 
-def _read_caution(value: object, where: str) -> HostWarning:
+def _read_warning(value: object, where: str) -> HostWarning:
     if not isinstance(value, dict) or value.keys() != set(HostWarning._fields):
         raise InputError(f"{where} = {short(value)}: {', '.join(HostWarning._fields)} are needed; measure again")
     return HostWarning(**{name: TEXT.read(text, f"{where}.{name}") for name, text in value.items()})
@@ -96,7 +98,7 @@ def _read_measurements(value: object, where: str) -> tuple[Measurement, ...]:
 
 _LIST = list_of(section(Measurement), "a list", least=0)
 _MEASUREMENTS = replace(_LIST, read=_read_measurements)
-_CAUTIONS = list_of(Kind(_read_caution, {"type": "object"}, HostWarning._asdict), "a list", least=0)
+_WARNINGS = list_of(Kind(_read_warning, {"type": "object"}, HostWarning._asdict), "a list", least=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,13 +122,13 @@ class Profile:
         UNCERTAINTIES, "relative standard uncertainty of s(k): of each, or one number for all k > 1", (0.0,)
     )
     siblings: float = key(FRACTION, "share of a core that a second hardware thread adds where all cores are busy", 0.0)
-    speed_basis: str = key(TEXT, "what the speeds beyond the measured cores assume", "")
+    speed_provenance: str = key(TEXT, "what the speeds beyond the measured cores assume", "")
     measured_batch: int | None = key(
         COUNT, "samples per batch that the loader ran with; absent where it was batch_size", None
     )
     samples: int | None = key(COUNT, "distinct samples; absent for a stream", None)
     bytes_per_sample: float | None = key(NOT_NEGATIVE, "mean bytes read per sample; absent where unknown", None)
-    cautions: tuple[HostWarning, ...] = key(_CAUTIONS, "reasons to trust it less", ())
+    warnings: tuple[HostWarning, ...] = key(_WARNINGS, "reasons to trust it less", ())
     settings: LoaderSettings | None = key(
         section(LoaderSettings), "those of the DataLoader that was named; absent where none was", None
     )
@@ -165,7 +167,7 @@ class Profile:
     def to_dict(self) -> dict[str, Any]:
         """The JSON-ready document that `from_dict` reads back to an equal profile."""
         document = {"format": FORMAT, "schema_version": VERSION} | write_section(self)
-        return document | {"cautions": _CAUTIONS.write(self.cautions)}
+        return document | {"warnings": _WARNINGS.write(self.warnings)}
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any], source: str = "profile") -> Profile:
@@ -177,14 +179,15 @@ class Profile:
             InputError: another format, or a bad or missing value.
         """
         check_version(source, document, FORMAT, VERSION)
-        if document["schema_version"] < VERSION:
+        if document["schema_version"] < 2:
             raise InputError(
                 f"{source}: schema_version {document['schema_version']} is of an older coresim, which measured"
                 " a loader's parts one by one; measure again with coresim measure -o FILE"
             )
-        body = {name: value for name, value in document.items() if name not in ("format", "schema_version")}
+        known = document if document["schema_version"] == VERSION else renamed(document, _SINCE_2)
+        body = {name: value for name, value in known.items() if name not in ("format", "schema_version")}
         try:
-            return _with_caution(read_section(cls, body, "profile"))
+            return _with_warning(read_section(cls, body, "profile"))
         except InputError as error:
             told = isinstance(error, UnknownKeyError) or "measure again" in str(error)
             remedy = "" if told else "; measure again: coresim measure -o FILE"
@@ -195,14 +198,14 @@ class Profile:
         write_json(path, self.to_dict())
 
 
-def _with_caution(profile: Profile) -> Profile:
+def _with_warning(profile: Profile) -> Profile:
     """The profile; with a warning if its hand-overs are of a coresim that measured them otherwise."""
     seen = [state for state in STATES if profile.get(f"receive.{state}") is not None]
     if profile.get("prepare.pin") is not None:
         old = OLD_PINNING if any(state.startswith("work") for state in seen) else None
     else:
         old = OLD_HANDOVER if seen and profile.get(RELEASED) is None else None
-    return replace(profile, cautions=tuple(dict.fromkeys((*profile.cautions, old)))) if old else profile
+    return replace(profile, warnings=tuple(dict.fromkeys((*profile.warnings, old)))) if old else profile
 
 
 def profile_tables(

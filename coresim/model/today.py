@@ -72,7 +72,7 @@ class Today(LoaderSettings):
 
     @property
     def epochs_are_short(self) -> bool:
-        """Whether an epoch is over before the loop can show the pace that it would keep."""
+        """Whether an epoch is over before the loop can show the throughput that it would keep."""
         return self.epoch_batches is not None and self.epoch_batches <= FEW * self.ahead
 
     def tables(self) -> dict[str, dict[str, Any]]:

@@ -32,7 +32,7 @@ class Answer(Shown):
     Attributes:
         result: the recommendation itself.
         step_provenance: where the step time comes from.
-        notes: cautions from measuring.
+        notes: warnings from measuring.
         provenance: where all else comes from, and what is assumed.
         subject: data set, loader, GPU and host, as far as they are known.
         today: how the program does today, where the profile is of one.
@@ -158,7 +158,7 @@ class Measured(Shown, Profile):
         return cls(**vars(profile))
 
     def __str__(self) -> str:
-        return f"{self.workload}, batch {self.batch_size}; step: {self.accelerator.basis}"
+        return f"{self.workload}, batch {self.batch_size}; step: {self.accelerator.provenance}"
 
     def _repr_html_(self) -> str:
         return f"<p>{html.escape(str(self))}</p>{self.to_frame().to_html(index=False, float_format='%.4g')}"

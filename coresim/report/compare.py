@@ -27,7 +27,7 @@ def comparison_text(found: Comparison) -> str:
     columns = ("quantity", "old", "new", "change", "interval", "verdict")
     table = Table(columns, tuple(map(_row, found.changes)), note=test)
     sections = [Section("", (Items(effects),)), Section("", (table,))]
-    return answer_lines(_headline(found), *sections, Section("Warnings", (Items(found.cautions),)))
+    return answer_lines(_headline(found), *sections, Section("Warnings", (Items(found.warnings),)))
 
 
 def gate_text(found: Comparison, limit: float) -> str:
@@ -105,7 +105,7 @@ COMPARISON = Record(
     Key("cores_per_gpu_old", "whole?", "cores_old"),
     Key("cores_per_gpu_new", "whole?", "cores_new"),
     Key("changes", _CHANGE, each=True),
-    Key("cautions", "text", each=True),
+    Key("warnings", "text", each=True),
     Key("fail_over", "amount?"),
     Key("failed", "text", each=True),
     Key("not_told", Record(Key("name", "text"), Key("processes_to_tell", "whole?")), each=True),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from coresim.model.host import HostFacts, Part
+from coresim.model.host import HostFacts, OptionalPart
 from coresim.report.content import Facts, Section, Verbatim
 from coresim.report.plain import answer_lines
 from coresim.units import format_bytes
@@ -17,7 +17,7 @@ def cores_sentence(facts: HostFacts) -> str:
     return f"usable cores {facts.usable_cores:.4g} = min({', '.join(term.words for term in facts.terms)})"
 
 
-def doctor_text(facts: HostFacts, parts: Sequence[Part]) -> str:
+def doctor_text(facts: HostFacts, parts: Sequence[OptionalPart]) -> str:
     """The report for a terminal, without a final newline."""
     terms = tuple(f"{term.words}: {term.explanation}" for term in facts.terms)
     warnings = [f"! {one.what}: {one.value}\n  remedy: {one.remedy}" for one in facts.warnings]
@@ -30,7 +30,7 @@ def doctor_text(facts: HostFacts, parts: Sequence[Part]) -> str:
     )
 
 
-def doctor_dict(facts: HostFacts, parts: Sequence[Part]) -> dict[str, Any]:
+def doctor_dict(facts: HostFacts, parts: Sequence[OptionalPart]) -> dict[str, Any]:
     """The same for machines: one JSON-ready object, units in the keys."""
     return {
         "format": "coresim-doctor",
@@ -76,7 +76,7 @@ def _memory(facts: HostFacts) -> str:
     return f"{size}, {free} available, control-group limit {limit}"
 
 
-def _part_line(part: Part) -> str:
+def _part_line(part: OptionalPart) -> str:
     state = "yes" if part.present else "no "
     version = f" {part.version}" if part.version else ""
     remedy = f"; {part.remedy}" if part.remedy else ""

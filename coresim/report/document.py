@@ -14,8 +14,8 @@ from coresim.report.settings import loader_settings, node_of, pins_memory
 from coresim.report.today import TODAY
 
 
-class Part(NamedTuple):
-    """A part of a recommendation with its scenario and, where it has one, its setting."""
+class Placed(NamedTuple):
+    """What a recommendation has of one option with its scenario and, where it has one, its setting."""
 
     scenario: Scenario
     part: Any
@@ -74,7 +74,7 @@ SURE = Record(
 )  # fmt: skip
 
 
-def _capped(at: Part) -> Any:
+def _capped(at: Placed) -> Any:
     """What memory keeps from having as many workers as are wanted, if it is known what is short."""
     cap = at.part.capped
     return cap if cap and cap.memory.short_of else None
@@ -96,7 +96,7 @@ _OPTION = Record(
     *keys("whole?", "workers", "prefetch_factor", of="part.answer"),
     # Where it is known what is too small.
     Key("workers_capped", _CAPPED, _capped, null=True),
-    Key("curve", _POINT, lambda at: [Part(at.scenario, at.part, point) for point in at.part.curve], each=True),
+    Key("curve", _POINT, lambda at: [Placed(at.scenario, at.part, point) for point in at.part.curve], each=True),
 )
 #: Of the host's own cores, which may be a fraction for each accelerator.
 _OWN = (Key("cores", "number", "part.cores"), *_SETTING, Key("option", "option", "point.option"))
@@ -139,13 +139,13 @@ RECOMMENDATION = Record(
     Key("cores_per_1000_samples_per_s", PER_RATE, "per_rate"),
     Key("uncertain_inputs", Record(Key("name", "text"), Key("uncertainty", "number"), Key("share", "share")),
         "uncertain", each=True),
-    Key("options", _OPTION, lambda answer: [Part(answer.scenario, option, answer.point) for option in answer.options],
+    Key("options", _OPTION, lambda answer: [Placed(answer.scenario, option, answer.point) for option in answer.options],
         each=True),
     Key("lower_bound_cores", "whole?", "lower_bound.whole"),
     Key("lower_bound", _BOUND),
     Key("saturating_cores", "whole?"),
     Key("rule_of_thumb_cores", "whole"),
-    Key("own_host", _OWN_HOST, lambda a: a.own_host and Part(a.scenario, a.own_host, a.own_host.point), null=True),
+    Key("own_host", _OWN_HOST, lambda a: a.own_host and Placed(a.scenario, a.own_host, a.own_host.point), null=True),
     Key("elasticities", _ELASTICITY, each=True),
     Key("epoch_start", Record(*keys("number", "persistent_s", "respawned_s")), null=True),
     Key("storage", _STORAGE, "scenario"),

@@ -87,7 +87,7 @@ def _workload(workload: FleetWorkload, plan: FleetPlan, top: int) -> Section:
 
 def _cells(row: Row) -> tuple[str, ...]:
     outcome, price, stranded = row.outcome, row.price_per_million, row.stranded_cores
-    needed = outcome.cores_needed
+    needed = outcome.minimum_cores
     cores = "cores ?" if stranded is None else f"{stranded:g} cores"
     return (
         row.candidate.name,
@@ -105,10 +105,10 @@ def _cells(row: Row) -> tuple[str, ...]:
 def _taken(row: Row) -> str:
     """Which of the core counts a request has."""
     outcome = row.outcome
-    if outcome.cores_needed is None or outcome.confidence is None or not outcome.has_enough:
+    if outcome.minimum_cores is None or outcome.confidence is None or not outcome.has_enough:
         return "all the cores there are"
     how = sureness(outcome.confidence) if outcome.confidence > LIKELY else "within the target as likely as not"
-    return f"{plural(outcome.cores_needed, 'core')} per GPU, {how}"
+    return f"{plural(outcome.minimum_cores, 'core')} per GPU, {how}"
 
 
 def _reasons(missing: Sequence[Unknown]) -> Items:

@@ -27,7 +27,7 @@ _STEP = {"catalogue": "a record of another machine", "measured": "measured", "gi
 def step_provenance(profile: Profile | None, source: str | None, settings: Sequence[str]) -> str | None:
     """What the step time rests on: a setting, the profile's own words, or the file that gives it."""
     given = None if source is None else f"as given in {source}"
-    known = given if profile is None else profile.accelerator.basis + _rebatched(profile, settings)
+    known = given if profile is None else profile.accelerator.provenance + _rebatched(profile, settings)
     return provenance_after(settings, "accelerator.step", known)
 
 
@@ -57,12 +57,12 @@ def batch_provenance(profile: Profile, settings: Sequence[str]) -> str | None:
 
 def profile_notes(profile: Profile, settings: Sequence[str] = ()) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The warnings of a profile, and what an answer from it and ``settings`` rests on besides the times, by lines."""
-    notes = tuple(f"{what}: {value}; {remedy}" for what, value, remedy in profile.cautions)
-    busy = provenance_after(settings, "host.speed", profile.speed_basis)
+    notes = tuple(f"{what}: {value}; {remedy}" for what, value, remedy in profile.warnings)
+    busy = provenance_after(settings, "host.speed", profile.speed_provenance)
     lines = [f"loader that ran: {profile.loader}", *([f"busy cores: {busy}"] if busy else [])]
-    basis = batch_provenance(profile, settings)
-    if basis is not None:
-        lines.append(f"times of a batch: {basis}")
+    provenance = batch_provenance(profile, settings)
+    if provenance is not None:
+        lines.append(f"times of a batch: {provenance}")
     curve = [(count, found.mean) for count, found in profile.numbered("bandwidth.triad.").items()]
     if curve:
         known = ", ".join(f"{value / 1e9:.1f} GB/s with {plural(count, 'core')}" for count, value in curve)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 #: What stands for a value's schema in `Key.kind`; with "?" behind it the value may be null.
 KINDS: Mapping[str, Mapping[str, Any]] = {
     "text": {"type": "string"},

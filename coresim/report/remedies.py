@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from coresim.advise.remedies import RESTS
+from coresim.advise.remedies import PROVENANCES
 from coresim.advise.what_if import RemedyOutcome, WhatIf
 from coresim.report.content import Items, Paragraph, Section, Table
 from coresim.report.plain import answer_lines
@@ -32,9 +32,9 @@ def _table(found: WhatIf, title: str = "") -> Table:
 
 def _notes(found: WhatIf) -> Section:
     notes = [
-        f"{remedy.name}: {remedy.what}. {remedy.basis[:1].upper()}{remedy.basis[1:]}. It costs {outcome.price}."
+        f"{remedy.name}: {remedy.what}. {told[0].upper()}{told[1:]}. It costs {outcome.price}."
         for outcome in found.outcomes
-        if (remedy := outcome.remedy)
+        if (remedy := outcome.remedy) and (told := remedy.assumptions)
     ]
     if found.left_out:
         share = percent(found.scenario.workload.decode_share or 0.0)
@@ -71,13 +71,13 @@ def what_if_document(found: WhatIf) -> dict[str, Any]:
 
 def _document(outcome: RemedyOutcome) -> dict[str, Any]:
     remedy = outcome.remedy
-    about = {name: getattr(remedy, name) for name in ("name", "what", "rests", "basis")} if remedy else {}
+    about = {name: getattr(remedy, name) for name in ("name", "what", "provenance", "assumptions")} if remedy else {}
     about |= {"price": outcome.price} if remedy else {}
     memory = None if outcome.memory is None else asdict(outcome.memory)
     return {
         **about, "gpu_idle": outcome.idle, "gpu_idle_low": outcome.idle_low, "gpu_idle_high": outcome.idle_high,
         "throughput_samples_per_s": outcome.throughput, "workers": outcome.workers, "cores_per_gpu": outcome.cores,
-        "cores_needed_low": outcome.cores_needed[0], "cores_needed_high": outcome.cores_needed[1],
+        "minimum_cores_low": outcome.minimum_cores[0], "minimum_cores_high": outcome.minimum_cores[1],
         "memory_bytes": memory, "possible": outcome.possible,
     }  # fmt: skip
 
@@ -93,11 +93,11 @@ def _row(outcome: RemedyOutcome) -> tuple[str, ...]:
 def _rests(outcome: RemedyOutcome) -> str:
     """What an outcome rests on; a scenario that was written measured nothing."""
     remedy = outcome.remedy
-    return "this job's numbers" if remedy is None or remedy.rests == RESTS[0] else remedy.rests
+    return "this job's numbers" if remedy is None or remedy.provenance == PROVENANCES[0] else remedy.provenance
 
 
 def _cores(outcome: RemedyOutcome) -> str:
-    low, high = outcome.cores_needed
+    low, high = outcome.minimum_cores
     if low is None:
         return "none do"
     return f"{low}" if low == high else f"{low} to {'none' if high is None else high}"

@@ -25,13 +25,13 @@ ROW = Record(
     Key("option", "option"),
     Key("gpu", "text?", lambda row: row.candidate.gpu or row.workload.gpu),
     Key("gpus", "whole", "candidate.gpu_count"),
-    Key("cores_per_gpu_needed", "whole?", "outcome.cores_needed"),
+    Key("cores_per_gpu_needed", "whole?", "outcome.minimum_cores"),
     Key("cores_per_gpu_had", "amount", "outcome.cores_had"),
     Key("workers_per_gpu", "whole", "outcome.workers"),
     *keys("whole", "prefetch_factor", of="outcome"),
     *keys("share", "gpu_idle", "gpu_idle_low", "gpu_idle_high", of="outcome"),
     Key("throughput_samples_per_s", "amount", "outcome.throughput"),
-    *keys("text", "basis", of="outcome"),
+    *keys("text", "provenance", of="outcome"),
     *keys("share?", "confidence", of="outcome"),
     Key("meets_target", "truth"),
     Key("price_usd_per_h", "amount?", "price_per_h"),
@@ -118,7 +118,7 @@ def _outcome(record: Mapping[str, str | None]) -> Outcome | None:
         return None
     values = {name: _value(str(record[key.name]), str(key.kind)) for name, key in _OUTCOME.items()}
     # Where no core count will do, none does with any confidence.
-    unknown = ("cores_needed", "confidence") if values["cores_needed"] is None else ()
+    unknown = ("minimum_cores", "confidence") if values["minimum_cores"] is None else ()
     needed = [item.name for item in fields(Outcome) if item.name not in unknown]
     return None if any(values[name] is None for name in needed) else Outcome(**values)
 

@@ -26,7 +26,7 @@ def scheduler_requests(row: Row) -> dict[str, str]:
     """
     # Whole physical cores per GPU: those needed, or all that there are where those are fewer.
     had = max(1, math.floor(row.outcome.cores_had))
-    cores = had if row.outcome.cores_needed is None else min(row.outcome.cores_needed, had)
+    cores = had if row.outcome.minimum_cores is None else min(row.outcome.minimum_cores, had)
     gpus, cpus, shm = row.candidate.gpu_count, cores * (row.candidate.threads_per_core or 1), shm_mib(row)
     return {
         "slurm": f"#SBATCH --gpus-per-node={gpus}\n#SBATCH --cpus-per-gpu={cpus}",

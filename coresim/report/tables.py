@@ -11,7 +11,7 @@ import pandas as pd
 
 from coresim.errors import MissingPartError
 from coresim.files import write_bytes
-from coresim.report.document import CURVE_ROW, Part
+from coresim.report.document import CURVE_ROW, Placed
 from coresim.report.results import COLUMNS, ROW
 from coresim.report.simulated import estimate_shares
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def curve_frame(answer: Recommendation) -> pd.DataFrame:
     """One row for each option and core count of a recommendation."""
     points = (point for option in answer.options for point in option.curve)
-    return pd.DataFrame([CURVE_ROW.write(Part(answer.scenario, None, point)) for point in points])
+    return pd.DataFrame([CURVE_ROW.write(Placed(answer.scenario, None, point)) for point in points])
 
 
 def estimate_frame(estimate: Estimate) -> pd.DataFrame:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 #: Lines of the answer.
 LINES = 10
-#: How cautions begin that change the answer; what others are about widens it at the most.
+#: How warnings begin that change the answer; what others are about widens it at the most.
 CHANGING = (
     "a recorded step stands in",
     "a built-in step was timed",

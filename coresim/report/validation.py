@@ -43,7 +43,7 @@ def validation_text(ledger: Ledger, most_error: float = MOST_ERROR) -> str:
 def _warnings(ledger: Ledger) -> tuple[str, ...]:
     """Of an interrupted validation the calibrations that no trial rests on are left out."""
     jobs = [ledger.jobs[number] for number in dict.fromkeys(point.job for point in ledger.points)]
-    return tuple(dict.fromkeys(f"{job.workload}: {caution}" for job in jobs for caution in job.cautions))
+    return tuple(dict.fromkeys(f"{job.workload}: {warning}" for job in jobs for warning in job.warnings))
 
 
 def _nothing(ledger: Ledger) -> str:
@@ -72,7 +72,7 @@ def validation_document(ledger: Ledger, most_error: float = MOST_ERROR) -> dict[
         "missing_term": None if not scored or trusted(ledger, most_error) else missing_term(ledger),
         "score": asdict(score(scored)) if scored else None,
         "points": [_point_document(point) for point in scored],
-        "cautions": list(_warnings(ledger)),
+        "warnings": list(_warnings(ledger)),
         "choices": [asdict(choice) | {"noise": choice.noise, "agrees": choice.agrees} for choice in choices(scored)],
     }
 

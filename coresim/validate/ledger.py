@@ -11,7 +11,7 @@ from typing import Any
 
 from coresim import __version__, stats
 from coresim.errors import InputError
-from coresim.files import as_record, check_version, read_json, utc_now, write_json
+from coresim.files import as_record, check_version, read_json, renamed, utc_now, write_json
 from coresim.measure.parts import version_of
 from coresim.model.host import HostFacts
 from coresim.sim.run import RunLength
@@ -19,7 +19,9 @@ from coresim.validate.grid import Grid, Setting
 from coresim.validate.predict import Costs, Prediction
 
 FORMAT = "coresim-ledger"
-VERSION = 6
+VERSION = 7
+#: What keys of version 6 are called today.
+_SINCE_6 = {"cautions": "warnings", "pace": "slowdown"}
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class MeasuredTrial:
         sample_s, collate_s, receive_s: mean CPU time of a sample, of collating and of receiving a batch; they tell a
             disturbed trial and explain a miss, and feed no prediction.
         others_cores: cores that other programs kept busy meanwhile.
-        pace: what the sampler's work cost during the trial, relative to the calibration's.
+        slowdown: what the sampler's work cost during the trial, relative to the calibration's.
         dirty: why the trial does not count, or "".
         pin_s: mean CPU time of the thread that pins a batch; None: none pins, or it was not noted.
         uncovered: in real training, the share of the window in which the device was in no step by its events: less than
@@ -53,7 +55,7 @@ class MeasuredTrial:
     collate_s: float
     receive_s: float
     others_cores: float
-    pace: float = 1.0
+    slowdown: float = 1.0
     dirty: str = ""
     pin_s: float | None = None
     uncovered: float | None = None
@@ -133,7 +135,7 @@ class RecordedJob:
 
     ``title`` is what a profile of the workload calls it; ``device``: what trains, or "" where it is emulated.
     ``seconds``: wall time of the calibration, of all predictions from it, and of building the data set if it was built
-    for it. ``cautions``: what it warned of.
+    for it. ``warnings``: what it warned of.
     """
 
     workload: str
@@ -141,7 +143,7 @@ class RecordedJob:
     costs: Costs
     device: str = ""
     seconds: float = 0.0
-    cautions: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -223,12 +225,13 @@ def load_ledger(path: str | os.PathLike[str]) -> Ledger:
     """
     document = read_json(path)
     check_version(path, document, FORMAT, VERSION)
-    if document["schema_version"] < VERSION:  # its figures may mean something else
+    if document["schema_version"] < 6:  # its figures may mean something else
         raise InputError(
             f"{path}: recorded by an earlier coresim (format {document['schema_version']}); validate again, into"
             " another file"
         )
-    body = {name: value for name, value in document.items() if name not in ("format", "schema_version")}
+    known = document if document["schema_version"] == VERSION else renamed(document, _SINCE_6)
+    body = {name: value for name, value in known.items() if name not in ("format", "schema_version")}
     try:
         found: Ledger = as_record(Ledger, {"points": None} | body)
     except InputError as error:

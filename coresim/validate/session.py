@@ -1,4 +1,4 @@
-"""A validation: for each job calibrate, predict, and only then run the real thing at the declared settings.
+"""A validation: for each portion of a job calibrate, predict, and only then run it at the declared settings.
 
 All that measures happens in one fresh process per data set, which forks the loader's workers; this one never does.
 """
@@ -6,6 +6,7 @@ All that measures happens in one fresh process per data set, which forks the loa
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import random
 import time
@@ -40,11 +41,13 @@ MOST_OTHERS = 0.025
 MOST_SLOWER = 0.25
 #: Share of the emulated step by which its timer may be late: what is taken out of the moments must stay small.
 MOST_LATE = 0.1
+#: Declared trials that one calibration is for, about a minute and a half of them: a shared machine changes its speed.
+FRESH = 20
 #: Trials of one setting at the most, beyond its repeats.
 ATTEMPTS = 2
 BANDWIDTH_S = 3.0
 #: A profile needs a step time; every trial has its own.
-NO_STEP = AcceleratorSource(kind="given", basis="each trial's own", uncertainty=0.0, step_time_s=1.0)
+NO_STEP = AcceleratorSource(kind="given", provenance="each trial's own", uncertainty=0.0, step_time_s=1.0)
 
 
 def validate(
@@ -90,7 +93,7 @@ def validate(
             notice(f"no CPU control group may be written here: {len(barred)} settings with a quota are left out")
             left = [setting for setting in left if setting.limit != "quota"]
         bandwidth = measure_bandwidth(Context(BANDWIDTH_S)) if left else []
-        maker = _Maker(engine, device, trial_s, until, build_timeout, save, group, bandwidth)
+        maker = _TrialMaker(engine, device, trial_s, until, build_timeout, save, group, bandwidth)
         return maker.run(left, specs, ledger, progress)
 
 
@@ -110,12 +113,35 @@ def fitting(settings: Sequence[Setting], notice: Callable[[str], None] = lambda 
     return found
 
 
+def portions(settings: Sequence[Setting]) -> list[list[Setting]]:
+    """The settings by job, in the portions that are calibrated one by one: whole scans, of about `FRESH` trials."""
+    found = []
+    for job in dict.fromkeys(setting.job for setting in settings):
+        scans: dict[Setting, list[Setting]] = {}
+        for setting in settings:
+            if setting.job == job:
+                scans.setdefault(replace(setting, workers=1, cores=1, repeats=1), []).append(setting)
+        left = sum(map(_trials, scans.values()))
+        portion = left / math.ceil(left / FRESH)
+        found.append(list[Setting]())
+        for scan in scans.values():
+            if found[-1] and _trials(found[-1]) + _trials(scan) / 2 > portion and left > portion / 2:
+                found.append([])
+            found[-1] += scan
+            left -= _trials(scan)
+    return found
+
+
+def _trials(settings: Sequence[Setting]) -> int:
+    return sum(setting.repeats for setting in settings)
+
+
 def _tell(progress: Progress, name: str, total: int, before: int, trials: int, what: str) -> None:
     progress(f"{name}: {what}", (before + trials) / total)
 
 
 @dataclass(frozen=True)
-class _Maker:
+class _TrialMaker:
     """Makes the trials of one job after the other; see `validate`."""
 
     engine: Engine
@@ -129,7 +155,7 @@ class _Maker:
 
     def run(self, left: list[Setting], specs: Mapping[str, WorkloadSpec], ledger: Ledger, say: Progress) -> Ledger:
         """The ledger with the trials of these settings: one process for each data set, which builds it once."""
-        total, made = sum(setting.repeats for setting in left), 0
+        total, made = _trials(left), 0
         # Threads prepare samples in the process that forks workers, and workers that it forks later would be faster.
         left = sorted(left, key=lambda setting: setting.option == Option.STAGED)
         for data_set in dict.fromkeys(setting.data_set for setting in left):
@@ -140,13 +166,12 @@ class _Maker:
             said = partial(_tell, say, settings[0].workload, total)
             with Server(spec, build_timeout=self.build_timeout, more=Trials(), tell=partial(said, made, 0)) as server:
                 settings = [replace(setting, batch_size=server.facts.batch_size) for setting in settings]
-                for job in dict.fromkeys(setting.job for setting in settings):
+                for alike in portions(settings):
                     if began > self.until:
                         break
-                    alike = [setting for setting in settings if setting.job == job]
                     # Drop an interrupted validation's trials of these settings: they belong to another calibration.
                     ledger = self._run(server, alike, ledger.without(alike), began, partial(said, made))
-                    made, began = made + sum(setting.repeats for setting in alike), time.monotonic()
+                    made, began = made + _trials(alike), time.monotonic()
         return ledger
 
     def _run(
@@ -155,7 +180,7 @@ class _Maker:
         """Calibrate, predict all of the settings, then let the same process make their trials, each kept at once."""
         server.ask(REST)
         ranks = sorted({setting.ranks for setting in settings if setting.ranks > 1})
-        job, paces = self._calibrated(server, settings[0], ranks, partial(tell, 0))
+        job, usual = self._calibrated(server, settings[0], ranks, partial(tell, 0))
         points = [self._predicted(len(base.jobs), job.costs, setting) for setting in settings]
         job = replace(job, seconds=time.monotonic() - began)
         self.save(ledger := base.with_job(job, points))
@@ -167,7 +192,7 @@ class _Maker:
             made = sum(len(point.trials) for point in points)
             # Disturbed trials are made again, so there may be more trials than declared.
             tell(made, f"running the real pipeline, {min(100, 10 * (10 * made // trials))} %")
-            points[place] = _attempt(server, points[place], paces, self.group)
+            points[place] = _attempt(server, points[place], usual, self.group)
             self.save(ledger := base.with_job(job, points))
             if place not in turns and not settled(points[place]):
                 turns.append(place)
@@ -176,7 +201,7 @@ class _Maker:
     def _calibrated(
         self, server: Server, first: Setting, ranks: Sequence[int], tell: Callable[[str], None]
     ) -> tuple[RecordedJob, Mapping[int, float]]:
-        """The job's costs, as a profile of it has them, and the usual paces of the calibration.
+        """The job's costs, as a profile of it has them, and the usual CPU times of the sampler's work.
 
         ``ranks``: how many ranks its settings have, where there are several.
         """
@@ -200,8 +225,8 @@ class _Maker:
         profile = assemble(server.facts, found, host, NO_STEP, [*found.measurements, *self.bandwidth], ())
         tables = profile.scenario_tables()
         costs = Costs(tables, found.sampled, training, spread=speed_spread(profile), drift=DRIFT, barriers=barriers)
-        warned = tuple(f"{caution.what}: {caution.value}" for caution in found.cautions)
-        return RecordedJob(first.workload, server.facts.name, costs, device, cautions=warned), found.usual_pace
+        warned = tuple(f"{warning.what}: {warning.value}" for warning in found.warnings)
+        return RecordedJob(first.workload, server.facts.name, costs, device, warnings=warned), found.usual_sampler_s
 
     def _predicted(self, job: int, costs: Costs, setting: Setting) -> RecordedPoint:
         length = long_enough(costs, setting, trial_length(costs, setting, self.trial_s), self.engine)
@@ -224,13 +249,13 @@ def settled(point: RecordedPoint) -> bool:
 
 
 def _attempt(
-    server: Server, point: RecordedPoint, paces: Mapping[int, float], group: QuotaGroup | None
+    server: Server, point: RecordedPoint, usual: Mapping[int, float], group: QuotaGroup | None
 ) -> RecordedPoint:
     """The point with one more trial; which trials are disturbed is judged anew."""
     limit = group if point.setting.limit == "quota" else None
-    # The usual pace is that beside as many busy CPUs as the setting has, or the most below that was seen.
-    pace = paces[max((count for count in paces if count <= point.setting.busy), default=min(paces))]
-    order = Order(point.setting, point.step_s, point.length, pace, limit)
+    # The usual time is that beside as many busy CPUs as the setting has, or the most below that was seen.
+    usual_s = usual[max((count for count in usual if count <= point.setting.busy), default=min(usual))]
+    order = Order(point.setting, point.step_s, point.length, usual_s, limit)
     measured: MeasuredTrial = server.ask(order, "running the real pipeline")
     return judged(replace(point, trials=(*point.trials, measured)))
 
@@ -243,8 +268,8 @@ def judged(point: RecordedPoint) -> RecordedPoint:
 
 
 def _work(point: RecordedPoint, trial: MeasuredTrial) -> float:
-    """CPU seconds of a worker per batch, at the calibration's pace."""
-    return (trial.sample_s * point.setting.batch_size + trial.collate_s) / trial.pace
+    """CPU seconds of a worker per batch, at the speed of the calibration."""
+    return (trial.sample_s * point.setting.batch_size + trial.collate_s) / trial.slowdown
 
 
 def disturbance(measured: MeasuredTrial, slower: float, step_s: float) -> str:

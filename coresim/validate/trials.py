@@ -54,7 +54,7 @@ class Order(NamedTuple):
     setting: Setting
     step_s: float
     length: RunLength
-    usual_pace: float
+    usual_sampler_s: float
     group: QuotaGroup | None = None
 
 
@@ -146,7 +146,7 @@ def _trial(rig: Rig, order: Order, training: Training | None, sampler: SpeedSamp
         collate_s=sum(note.collate for note in notes) / len(notes),
         receive_s=sum(step.cpu for step in steps) / len(steps),
         others_cores=others_cores,
-        pace=sampler.seen(notes) / order.usual_pace,
+        slowdown=sampler.seen(notes) / order.usual_sampler_s,
         pin_s=sum(pins) / len(pins) if pins else None,
         uncovered=trial.uncovered if training else None,
         launch_s=sum(step.launch for step in steps) / len(steps) if training else None,

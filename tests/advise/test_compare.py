@@ -157,14 +157,14 @@ def test_profiles_of_two_jobs_are_refused_or_pointed_out() -> None:
     with pytest.raises(InputError, match="batch_size: 64 in the old profile, 32 in the new"):
         compare(profile(), profile(batch_size=32), read, STUDY)
     other = profile(workload="another", host=HostFacts((CoreTerm("physical", 8.0, "read"),), cpu_model="Y"))
-    cautions = compare(profile(), other, read, STUDY).cautions
-    assert any("X and Y" in line for line in cautions) and any("'another'" in line for line in cautions)
+    warnings = compare(profile(), other, read, STUDY).warnings
+    assert any("X and Y" in line for line in warnings) and any("'another'" in line for line in warnings)
 
 
 def test_a_loader_that_ran_with_smaller_batches_is_carried_to_the_batch_of_both() -> None:
     light = profile(noise=False, measured_batch=16)
     found = compare(profile(noise=False), replace(light, measurements=quarter(light)), read, STUDY)
-    assert not found.real and "the loader ran with batches of 64 and 16" in found.cautions[0]
+    assert not found.real and "the loader ran with batches of 64 and 16" in found.warnings[0]
 
 
 def quarter(found: Profile) -> tuple[Measurement, ...]:

@@ -10,7 +10,7 @@ import pytest
 from made_up import profile
 
 from coresim.advise.decide import Decision, decide
-from coresim.advise.remedies import REMEDIES, RESTS
+from coresim.advise.remedies import PROVENANCES, REMEDIES
 from coresim.advise.sweep import Point, Study
 from coresim.advise.what_if import remedies_named, what_if
 from coresim.cli.main import build_parser, main
@@ -45,7 +45,7 @@ def test_too_few_cores_are_cured_by_cores_and_by_what_spares_them():
     assert found.today.idle > 0.2
     assert found.need_cores
     assert names["more-cores"].idle <= 0.05
-    assert names["more-cores"].cores == found.today.cores_needed[0] > 4
+    assert names["more-cores"].cores == found.today.minimum_cores[0] > 4
     assert names["offline"].idle < 0.05
     # A buffer cannot cure a rate.
     assert names["more-prefetch"].idle > found.today.idle - 0.02
@@ -75,8 +75,8 @@ def test_a_job_that_meets_its_target_needs_nothing():
 
 def test_a_faster_step_asks_for_more_cores():
     found = what_if(job(), STUDY, ["mixed-precision"])
-    low, high = by_name(found)["mixed-precision"].cores_needed
-    assert low is not None and low > found.today.cores_needed[0]
+    low, high = by_name(found)["mixed-precision"].minimum_cores
+    assert low is not None and low > found.today.minimum_cores[0]
     assert high is None or high > low
 
 
@@ -100,8 +100,8 @@ def test_every_assumption_says_its_range_and_spans_an_interval():
     found = what_if(job(), STUDY)
     for outcome in found.outcomes:
         assert outcome.remedy is not None
-        if outcome.remedy.rests == "assumed" and len(outcome.remedy.changes) > 1:
-            assert any(character.isdigit() for character in outcome.remedy.basis), outcome.remedy.name
+        if outcome.remedy.provenance == "assumed" and len(outcome.remedy.transforms) > 1:
+            assert any(character.isdigit() for character in outcome.remedy.assumptions), outcome.remedy.name
     text = what_if_text(found)
     assert text.splitlines()[2].startswith("remedy")
     assert not re.search(r"[a-z]\.(\n {4}| )[a-z]", text)  # each sentence begins in a capital
@@ -141,10 +141,12 @@ def test_every_remedy_that_people_name_has_its_row():
     cache-in-ram no-gpu raw-format larger-batch mixed-precision out-of-order threads remote-workers
     one-library-thread local-nvme"""
     assert set(named.split()) == {remedy.name for remedy in REMEDIES}
-    assert {remedy.rests for remedy in REMEDIES} == {"measured", "recorded", "assumed"}
+    assert {remedy.provenance for remedy in REMEDIES} == {"measured", "recorded", "assumed"}
     for remedy in REMEDIES:
         # What is assumed is a range, and simulated at both ends.
-        assert remedy.rests != "assumed" or (" to " in remedy.basis and len(remedy.changes) == 2), remedy.name
+        assert remedy.provenance != "assumed" or (" to " in remedy.assumptions and len(remedy.transforms) == 2), (
+            remedy.name
+        )
 
 
 def test_a_set_that_does_not_fit_in_memory_is_not_cached():
@@ -189,7 +191,7 @@ def test_without_a_gpu_the_step_takes_the_cores_and_is_never_invented():
     assert outcome.throughput == pytest.approx(32 / (0.048 + 0.2), rel=0.02)
     # The GPU would take 32 samples in 30 ms.
     assert outcome.idle == pytest.approx(1 - outcome.throughput * 0.03 / 32, abs=0.01)
-    assert outcome.remedy is not None and outcome.remedy.rests == "measured"
+    assert outcome.remedy is not None and outcome.remedy.provenance == "measured"
 
 
 def test_slow_storage_is_cured_by_a_fast_drive_where_sizes_are_known():
@@ -241,12 +243,12 @@ def test_what_rests_on_this_job_s_numbers_comes_first_and_then_what_costs_least(
     assert helps == sorted(helps, reverse=True) and any(helps) and not all(helps)
     for does in (True, False):
         group = [remedy for remedy, good in zip(order, helps, strict=True) if good == does]
-        ranks = [(RESTS.index(remedy.rests), REMEDIES.index(remedy)) for remedy in group]
+        ranks = [(PROVENANCES.index(remedy.provenance), REMEDIES.index(remedy)) for remedy in group]
         assert ranks == sorted(ranks)
-    assert order[0].rests == "measured" and order[-1].rests != "measured"
+    assert order[0].provenance == "measured" and order[-1].provenance != "measured"
     # Nothing but cores that was measured helps, and a recorded remedy goes before an assumed one that gives more.
     recorded, assumed = (
-        next(o for o in found.outcomes if o.remedy.rests == rests) for rests in ("recorded", "assumed")
+        next(o for o in found.outcomes if o.remedy.provenance == rests) for rests in ("recorded", "assumed")
     )
     slow = replace(recorded, idle=0.5, throughput=1.2 * found.today.throughput)
     fast = replace(assumed, idle=0.4, throughput=2.0 * found.today.throughput)
@@ -289,7 +291,7 @@ def test_remedies_for_decoding_follow_what_the_profile_measured():
     # No other decoder spares more than decoding takes.
     little = replace(plain, workload=replace(plain.workload, decode_share=0.1))
     faster = next(remedy for remedy in REMEDIES if remedy.name == "faster-decoder")
-    for change in faster.changes:
+    for change in faster.transforms:
         assert change(little).workload.preprocess.mean == pytest.approx(0.9 * plain.workload.preprocess.mean)
 
 

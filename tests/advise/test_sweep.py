@@ -163,8 +163,8 @@ def test_slow_reads_are_not_swept_in_full_and_the_answer_stays(streams: int | No
     }
     job, option, engine = read_scenario(tables), 2 if streams else 3, Counting()
     plan = Plan(steps=400, least=8, most=8, inputs=12)
-    point, basis = short_of_cores(job, option, 6, Study(engine, plan))
-    assert basis == BOUNDED and engine.runs <= plan.most and short_of_reads(job, option, 6)
+    point, provenance = short_of_cores(job, option, 6, Study(engine, plan))
+    assert provenance == BOUNDED and engine.runs <= plan.most and short_of_reads(job, option, 6)
     full = best_point(job, option, 6, Study(simulate, plan)).estimate
     assert point.estimate.gpu_idle == pytest.approx(full.gpu_idle, abs=0.03)
     width = point.estimate.gpu_idle_high - point.estimate.gpu_idle_low

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from coresim.attaching.assemble import _beside, costs_of, failures_of, size_of, today_of, trials_of
-from coresim.attaching.cautions import program_cautions
+from coresim.attaching.program_warnings import program_warnings
 
 COMMAND = ("python", "train.py")
-NO_LOADER: dict[str, Any] = {"loader": {"broken": None, "cautions": []}}
+NO_LOADER: dict[str, Any] = {"loader": {"broken": None, "warnings": []}}
 
 
 def told(wait: float = 0.75, step: float = 0.25, cpu: float = 0.0, alone: float = 0.25, **other: Any) -> dict[str, Any]:
@@ -102,16 +102,16 @@ def test_batches_of_different_sizes_are_told_with_what_the_answer_takes_them_for
     today = today_of([first, second], COMMAND, 8)
     assert (today.batch_least, today.batch_most, today.batch_mean, today.batch_size) == (4, 100, 19.0, 19)
     assert today.batches_differ
-    *_, caution = program_cautions([first, second], today)
-    assert caution.what == "the program's batches differ in size"
-    assert caution.value == (
+    *_, warning = program_warnings([first, second], today)
+    assert warning.what == "the program's batches differ in size"
+    assert warning.value == (
         "4 to 100 samples, 19 on average; the answer takes each for one of 19, with a step as the kept batches took,"
         " which have 16 on average"
     )
     alike = today_of([told(sizes={"least": 4, "most": 16, "mean": 15.8})], COMMAND, 8)
     assert (alike.batch_least, alike.batches_differ) == (4, False)  # one is the last of an epoch
     assert not today_of([told()], COMMAND, 8).batches_differ
-    assert [caution.what for caution in program_cautions([first], alike)] == ["the program trains without CUDA"]
+    assert [warning.what for warning in program_warnings([first], alike)] == ["the program trains without CUDA"]
 
 
 @pytest.mark.parametrize(
@@ -119,14 +119,14 @@ def test_batches_of_different_sizes_are_told_with_what_the_answer_takes_them_for
 )
 def test_samples_that_were_left_out_are_counted_in_one_line(errors: int, remedy: str) -> None:
     broken = {"count": 3, "of": 800, "first": "ValueError: broken sample 4"}
-    first = told(errors=errors, loader={"broken": broken, "cautions": []})
+    first = told(errors=errors, loader={"broken": broken, "warnings": []})
     first["step"] |= {"loaders": 1, "changed_in_place": False}
-    *_, caution = program_cautions([first], today_of([first], COMMAND, 8))
-    assert caution[:2] == (
+    *_, warning = program_warnings([first], today_of([first], COMMAND, 8))
+    assert warning[:2] == (
         "samples that cannot be prepared were left out",
         "3 of 800, the first with ValueError: broken sample 4",
     )
-    assert remedy in caution.remedy
+    assert remedy in warning.remedy
 
 
 def test_a_number_of_workers_that_failed_in_one_rank_is_no_trial() -> None:

@@ -126,7 +126,7 @@ def test_the_job_of_a_program_with_a_device(trained: tuple[str, Seen]) -> None:
     assert profile.accelerator.synchronises == (how == "waits")
     tables = profile_tables(profile, "a test")["accelerator"]
     assert (tables["run_ahead"], "launch" in tables) == ((0, False) if how == "waits" else (1, True))
-    assert not any("without CUDA" in caution.what for caution in profile.cautions)
+    assert not any("without CUDA" in warning.what for warning in profile.warnings)
     # One worker needs 80 ms for a batch at the least, of which the device works for what it takes.
     assert today.wait + today.step >= least_period(BATCH * SAMPLE_S, 1, today.batches)
     assert today.gpu_idle == pytest.approx(

@@ -139,7 +139,7 @@ def test_batches_of_all_sizes_and_with_broken_samples_are_answered_for(monkeypat
     today = found.profile.today
     assert today is not None and (today.batch_least, today.batch_most) == (0, 40)
     assert today.batch_size == found.profile.batch_size == round(today.batch_mean or 0)
-    told = {caution.what: caution for caution in found.profile.cautions}
+    told = {warning.what: warning for warning in found.profile.warnings}
     assert f"each for one of {today.batch_size}" in told["the program's batches differ in size"].value
     broken = told["samples that cannot be prepared were left out"]
     assert "the first with ValueError: broken sample" in broken.value

@@ -138,7 +138,7 @@ def test_what_is_known_is_measured(seen: tuple[Case, Seen]) -> None:
     assert today.gpu_idle > 0.1
     # Its step is a sleep, which holds no core, and no GPU's.
     assert (today.device, today.sync) == ("cpu", "block")
-    told = next(caution for caution in profile.cautions if caution.what == "the program trains without CUDA")
+    told = next(warning for warning in profile.warnings if warning.what == "the program trains without CUDA")
     assert "--gpu" in told.remedy and "--step-time" in told.remedy
 
 

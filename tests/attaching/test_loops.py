@@ -70,7 +70,7 @@ def clock() -> Clock:
 def rank_of(clock: Clock, folder: Path) -> AttachedRank:
     """A rank that looks after nothing but its loops."""
     rank = AttachedRank(Folder(folder), SessionPlan(parent=os.getpid(), only_watch=True), Batches.__next__, clock)
-    rank.phases.look = lambda loop, *_: setattr(rank, "lead", loop if loop.trains else rank.lead)  # type: ignore[method-assign]
+    rank.phases.check = lambda loop, *_: setattr(rank, "lead", loop if loop.trains else rank.lead)  # type: ignore[method-assign]
     return rank
 
 

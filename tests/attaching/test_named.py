@@ -220,7 +220,7 @@ def test_a_program_s_loader_whose_parts_contradict_its_batches_is_run_again_and_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from coresim.measure import calibrate as measuring
-    from coresim.measure import cautions, costs
+    from coresim.measure import costs, trust
 
     ran, kept, usual = [], [], measuring.calibrate
     loader = torch.utils.data.DataLoader(torch.zeros(512, 4), 4)
@@ -233,21 +233,21 @@ def test_a_program_s_loader_whose_parts_contradict_its_batches_is_run_again_and_
     monkeypatch.setattr(costs, "measurements", lambda found: kept.append(found) or [])
     for missed, times in ((0.2, 1), (0.9, 2), (-0.3, 2)):
         ran.clear()
-        monkeypatch.setattr(cautions, "contradiction", lambda found, missed=missed: missed if found is ran[0] else 0.1)
+        monkeypatch.setattr(trust, "contradiction", lambda found, missed=missed: missed if found is ran[0] else 0.1)
         calibrate(loader, workers=1, pin_memory=False, budget_s=0.3)
         assert len(ran) == times and kept[-1] is ran[-1]
     ran.clear()
-    monkeypatch.setattr(cautions, "contradiction", lambda found: 0.9)
+    monkeypatch.setattr(trust, "contradiction", lambda found: 0.9)
     with pytest.raises(CoresimError, match="90% longer than the sum of their parts"):
         calibrate(loader, workers=1, pin_memory=False, budget_s=0.3)
-    assert len(ran) == cautions.TIMES
+    assert len(ran) == trust.TIMES
 
 
 def test_a_stream_that_takes_no_more_workers_is_run_with_those_that_it_has() -> None:
     loader = torch.utils.data.DataLoader(OneReader(), 4)
     found = calibrate(loader, workers=1, pin_memory=False, budget_s=0.5)
     assert {measured["name"] for measured in found["measurements"]} >= {"prepare.sample", "scaling.1"}
-    what, value, _ = found["cautions"][0]
+    what, value, _ = found["warnings"][0]
     assert what == "the loader failed with more workers than the program's 1" and "fewer files than workers" in value
     with pytest.raises(InputError, match="fewer files than workers"):
         calibrate(loader, workers=0, pin_memory=False, budget_s=0.5)

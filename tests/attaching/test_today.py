@@ -67,7 +67,7 @@ def test_pinned_memory_is_for_batches_that_are_copied_to_a_device() -> None:
         return argparse.Namespace(**({"step_time": None, "gpu": None, "model": None, "precision": None} | given))
 
     def step_on(device: str) -> Profile:
-        source = AcceleratorSource(kind="measured", basis="", uncertainty=0.0, step_time_s=0.1, name=device)
+        source = AcceleratorSource(kind="measured", provenance="", uncertainty=0.0, step_time_s=0.1, name=device)
         return replace(profile(), accelerator=source)
 
     cpu, cuda = (replace(profile(), today=today(device=device)) for device in ("cpu", "cuda"))
@@ -76,7 +76,7 @@ def test_pinned_memory_is_for_batches_that_are_copied_to_a_device() -> None:
     for given in ({"step_time": "9 ms"}, {"gpu": "h100"}):
         told, overrides = another_step(flags(**given), cpu)
         assert "pin_memory=True" in settings(told, *overrides)
-    assert told.accelerator.basis.startswith("catalogue: ResNet-50") and told.today == cpu.today
+    assert told.accelerator.provenance.startswith("catalogue: ResNet-50") and told.today == cpu.today
     assert another_step(flags(), cpu) == (cpu, [])
     assert "pin_memory=False" in settings(step_on("cpu")) and "pin_memory=True" in settings(step_on("some GPU"))
 

@@ -153,7 +153,7 @@ def test_what_two_workers_cost_stands_for_one_where_one_cannot_be_run() -> None:
     # A loop whose loader does not pin reads every batch itself.
     assert costs.keys() >= {"prepare.sample", "scaling.1", "receive.cpu", "receive.pages"}
     assert costs["scaling.1"]["how"].endswith("taken for 1 worker, with which the loader fails")
-    what, value, _ = found["cautions"][0]
+    what, value, _ = found["warnings"][0]
     assert what == "the loader failed with fewer workers than the program's 2" and "where 2 to 2 can read" in value
     with pytest.raises(InputError, match="where 3 to 3 can read"):
         calibrate(data.DataLoader(Readers(3, 3), 4), workers=2, pin_memory=False, budget_s=0.5)

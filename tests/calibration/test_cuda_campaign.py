@@ -303,7 +303,7 @@ def test_from_the_first_line_to_the_last_interrupted_and_resumed(
         "copy.pinned",
         "copy.pageable",
     }
-    assert profile.accelerator.basis.startswith("measured: tiny (coresim) on emulated (step 0.01")
+    assert profile.accelerator.provenance.startswith("measured: tiny (coresim) on emulated (step 0.01")
     assert sum(len(point.trials) for point in first.points) == 3 and cuda_campaign.unsettled(grid, first) == 2
 
     monkeypatch.delenv("TRIALS")

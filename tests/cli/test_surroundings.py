@@ -130,8 +130,8 @@ def named() -> None:
         workload=NAME,
         loader=NAME,
         host=replace(HOST, cpu_model=NAME),
-        accelerator=replace(RECORDED, basis=f"catalogue: {NAME}"),
-        cautions=(HostWarning(NAME, NAME, NAME),),
+        accelerator=replace(RECORDED, provenance=f"catalogue: {NAME}"),
+        warnings=(HostWarning(NAME, NAME, NAME),),
     ).save("named.json")
     Path("machines.csv").write_text(f"id,gpu,gpu_count,physical_cores,cpu\nown:x,a100,8,96,{NAME}\n", newline="")
 

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 import coresim
 from coresim.advise.candidates import JobSetting
-from coresim.advise.need import cores_needed, useful_cores
+from coresim.advise.minimum_cores import minimum_cores, useful_cores
 from coresim.advise.recommend import recommend
 from coresim.advise.starved import BOUNDED, SEARCHED, SIMULATED, brief
 from coresim.advise.sweep import Study, best_point, pipeline_of
@@ -179,7 +179,7 @@ def test_condensed_times_keep_mean_and_spread() -> None:
 def test_bisection_finds_what_the_whole_curve_finds(preprocess: str) -> None:
     tables = {"workload": {"batch_size": 64, "preprocess": preprocess}, "accelerator": {"step": "100 ms"}}
     scenario, study = read_scenario(tables), Study(simulate, Plan(steps=150, least=2, most=2, inputs=0))
-    found = cores_needed(scenario, 2, study)
+    found = minimum_cores(scenario, 2, study)
     assert found is not None and found.cores == recommend(scenario, study, (2,)).options[0].answer.cores  # type: ignore[union-attr]
 
 
@@ -188,7 +188,7 @@ def test_no_core_count_is_none() -> None:
         "workload": {"batch_size": 64, "preprocess": "1 ms", "consumer": "80 ms"},
         "accelerator": {"step": "50 ms"},
     }
-    assert cores_needed(read_scenario(tables), 2, Study(simulate, Plan(inputs=0))) is None
+    assert minimum_cores(read_scenario(tables), 2, Study(simulate, Plan(inputs=0))) is None
 
 
 def test_cores_beyond_the_most_work_are_of_no_use() -> None:
@@ -212,7 +212,7 @@ def test_a_plan_by_hand() -> None:
     assert best[0].outcome.throughput == pytest.approx(1280, rel=0.02)
     assert best[1].price_per_million == pytest.approx(6.4 / (640 * 3600) * 1e6, rel=0.02)
     assert best[1].hours == pytest.approx(100, rel=0.02) and best[0].cost == pytest.approx(80, rel=0.02)
-    assert best[0].stranded_cores == 2 * (16 - best[0].outcome.cores_needed)
+    assert best[0].stranded_cores == 2 * (16 - best[0].outcome.minimum_cores)
     mixes = plan.mixes()
     assert [mix.candidate.name for mix in mixes] == ["cheap", "dear", "unpriced"] and mixes[2].cost is None
 
@@ -232,7 +232,7 @@ def test_one_host_with_several_gpus_is_one_simulation() -> None:
 def test_a_site_gives_what_is_needed_up_to_its_cap(planned: FleetPlan) -> None:
     rows = {(row.workload.name, row.candidate.name): row for row in planned.rows}
     capped, free = rows["vision", "site x1"], rows["text", "site x2"]
-    assert capped.outcome.cores_needed <= 8 and capped.outcome.cores_had == capped.outcome.cores_needed
+    assert capped.outcome.minimum_cores <= 8 and capped.outcome.cores_had == capped.outcome.minimum_cores
     assert capped.price_per_h == pytest.approx(1.0 + 0.05 * capped.outcome.cores_had)
     assert free.stranded_cores == 0 and free.price_per_h == pytest.approx(2 * (1 + 0.05 * free.outcome.cores_had))
     assert {(u.workload.name, u.candidate.name) for u in planned.unknown} == {("text", "lambda:gpu_1x_h100_pcie")}
@@ -288,7 +288,7 @@ def test_a_request_is_for_the_surer_count_where_the_machine_has_it_and_the_same_
     fleets["site"] = Fleet((uncertain_job(),), (host("site", None, cores_per_gpu=None),))
     plans = {name: plan_fleet(fleet) for name, fleet in fleets.items()}
     rows = {name: plan.rows[0] for name, plan in plans.items()}
-    assert {name: (row.outcome.cores_needed, row.outcome.confidence) for name, row in rows.items()} == {
+    assert {name: (row.outcome.minimum_cores, row.outcome.confidence) for name, row in rows.items()} == {
         "large": (sure, 0.9), "site": (sure, 0.9), "middle": (likely, 0.5), "small": (likely, 0.5),
     }  # fmt: skip
     assert rows["site"].outcome.cores_had == sure
@@ -301,22 +301,22 @@ def test_a_request_is_for_the_surer_count_where_the_machine_has_it_and_the_same_
     assert PLAN.write(plans["large"], about={})["best"]["job"]["confidence"] == 0.9
     # What a recommendation says of the setting, the plan says too.
     best = found.sure
-    assert best is not None and rows["large"].outcome.basis == SEARCHED
+    assert best is not None and rows["large"].outcome.provenance == SEARCHED
     assert (rows["large"].outcome.workers, rows["large"].outcome.gpu_idle) == (best.workers, best.estimate.gpu_idle)
 
 
 def test_machines_that_are_not_the_best_have_nearly_the_same_count() -> None:
     hosts = (host("cheap", price_per_h=1.0), host("dear", None, cores_per_gpu=32.0, price_per_h=2.0))
     cheap, dear = plan_fleet(Fleet((uncertain_job(),), hosts)).rows
-    assert (cheap.outcome.basis, dear.outcome.basis) == (SEARCHED, SIMULATED)
-    assert cheap.outcome.cores_needed == 6 and dear.outcome.cores_needed in (5, 6)
+    assert (cheap.outcome.provenance, dear.outcome.provenance) == (SEARCHED, SIMULATED)
+    assert cheap.outcome.minimum_cores == 6 and dear.outcome.minimum_cores in (5, 6)
     assert cheap.outcome.confidence == dear.outcome.confidence == 0.9
 
 
 def test_another_confidence_is_another_count() -> None:
     fleet = Fleet((uncertain_job(),), (host(cores_per_gpu=32.0),))
     rows = [plan_fleet(fleet, confidence=share).rows[0] for share in (0.5, 0.75, 0.9)]
-    counts = [row.outcome.cores_needed for row in rows]
+    counts = [row.outcome.minimum_cores for row in rows]
     assert counts == sorted(set(counts)) and len({row.key for row in rows}) == 3
     with pytest.raises(InputError, match="confidence = 1"):
         plan_fleet(fleet, confidence=1.0)
@@ -327,8 +327,8 @@ def test_a_request_is_searched_with_the_seed_that_is_given() -> None:
     for seed in (1, 5):
         found = recommend(uncertain_job().scenario, Study(simulate, Plan(seed=seed)), (2,)).sure
         outcome = plan_fleet(fleet, plan=replace(FLEET_PLAN, seed=seed)).rows[0].outcome
-        assert found is not None and outcome.basis == SEARCHED
-        assert (outcome.cores_needed, outcome.gpu_idle_high) == (found.cores, found.estimate.gpu_idle_high)
+        assert found is not None and outcome.provenance == SEARCHED
+        assert (outcome.minimum_cores, outcome.gpu_idle_high) == (found.cores, found.estimate.gpu_idle_high)
         highs.add(outcome.gpu_idle_high)
     assert len(highs) == 2
 
@@ -340,7 +340,7 @@ def test_where_no_core_count_will_do_none_is_sure(tmp_path: Path) -> None:
     })  # fmt: skip
     plan = plan_fleet(Fleet((job(scenario=slow),), (host(gpu="A100"),)))
     outcome = plan.rows[0].outcome
-    assert (outcome.cores_needed, outcome.confidence) == (None, None)
+    assert (outcome.minimum_cores, outcome.confidence) == (None, None)
     document = PLAN.write(plan, about={})
     assert document["best"]["job"]["confidence"] is None and document["rows"][0]["confidence"] is None
     validate(document, schemas()["plan"])
@@ -349,7 +349,7 @@ def test_where_no_core_count_will_do_none_is_sure(tmp_path: Path) -> None:
     ResultFile(table).finish(plan.rows)
     assert read_results(table) == {plan.rows[0].key: outcome}
     # A line with a count and no confidence is none of ours.
-    known = replace(plan.rows[0], outcome=replace(outcome, cores_needed=4))
+    known = replace(plan.rows[0], outcome=replace(outcome, minimum_cores=4))
     ResultFile(table).finish([known])
     assert read_results(table) == {}
 
@@ -391,7 +391,7 @@ def test_the_requests_of_a_row() -> None:
     assert scheduler_requests(replace(row, option=1))["dataloader"] == "DataLoader(..., num_workers=0)"
     in_words_of = replace(scenario, loader=replace(scenario.loader, preset="tf.data"))
     assert scheduler_requests(replace(row, workload=job(scenario=in_words_of)))["dataloader"].startswith("map(f, num_")
-    short = replace(row, outcome=replace(outcome, cores_needed=None))
+    short = replace(row, outcome=replace(outcome, minimum_cores=None))
     assert "--cpus-per-gpu=16" in scheduler_requests(short)["slurm"]
 
 
@@ -587,7 +587,7 @@ def starved(gpus: int, option: int, cores: float) -> tuple[Row, Row]:
 @pytest.mark.parametrize(("gpus", "option", "cores"), [(1, 2, 4.0), (4, 2, 3.0), (1, 3, 5.0), (1, 1, 8.0), (4, 1, 2.0)])
 def test_far_from_the_target_the_interval_is_that_of_simulated_inputs(gpus: int, option: int, cores: float) -> None:
     row, long = starved(gpus, option, cores)
-    assert row.outcome.basis == BOUNDED and row.outcome.gpu_idle > 0.3
+    assert row.outcome.provenance == BOUNDED and row.outcome.gpu_idle > 0.3
     assert row.outcome.gpu_idle == pytest.approx(long.outcome.gpu_idle, abs=0.02)
     width, wanted = (r.outcome.gpu_idle_high - r.outcome.gpu_idle_low for r in (row, long))
     # Wider, if anything: of two short runs the noise is known but roughly.
@@ -597,7 +597,7 @@ def test_far_from_the_target_the_interval_is_that_of_simulated_inputs(gpus: int,
 def test_near_the_target_inputs_are_simulated() -> None:
     fleet = Fleet((job(),), (host(cores_per_gpu=64.0), host("less", cores_per_gpu=2.0)))
     near, far = plan_fleet(fleet).rows
-    assert near.meets_target and (near.outcome.basis, far.outcome.basis) == (SEARCHED, BOUNDED)
+    assert near.meets_target and (near.outcome.provenance, far.outcome.provenance) == (SEARCHED, BOUNDED)
 
 
 @pytest.mark.parametrize("gpus", [1, 2, 8])
@@ -622,7 +622,7 @@ def test_workers_that_a_bound_forbids_are_not_simulated() -> None:
 
     tables = {"workload": {"batch_size": 64, "preprocess": "6 ms"}, "accelerator": {"step": "100 ms"}}
     scenario = read_scenario(tables)
-    found = cores_needed(scenario, 2, Study(engine, Plan(steps=120, least=1, most=1, inputs=0)))
+    found = minimum_cores(scenario, 2, Study(engine, Plan(steps=120, least=1, most=1, inputs=0)))
     assert found is not None and found.cores == 4
     # 384 ms of work for a step of 100 ms: three workers cannot, so that four are the first to be tried.
     assert seen and min(pipeline.stages[0].servers for pipeline in seen) >= 4

@@ -14,10 +14,10 @@ from coresim.errors import InputError
 from coresim.measure import calibrate as module
 from coresim.measure.calibrate import ROUNDS, calibrate, worker_counts
 from coresim.measure.campaign import QUICK_BUDGET, SHARES
-from coresim.measure.cautions import cautions_of
 from coresim.measure.costs import measurements
 from coresim.measure.pacing import COLD, DRAINED, FIRST, PACED, PACED_STEP, PAUSE, RATIOS, RESTED, STREAM, STREAMED
 from coresim.measure.subject import Subject
+from coresim.measure.trust import warnings_of
 from coresim.model.handover import STATES
 
 Make = Callable[..., Line]
@@ -43,7 +43,7 @@ def test_made_up_costs_are_found_again(bench_of: Make) -> None:  # noqa: F811
     assert made["worker.start"] == pytest.approx(0.01) and made["worker.first"] == pytest.approx(0.3)
     assert made["machine.speed"] == 1.0 and "prepare.wait" not in made
     assert found.sampled == pytest.approx(0.02) and found.batch_facts == (80, 1)
-    assert cautions_of(found) == []
+    assert warnings_of(found) == []
 
 
 def test_a_trainer_that_reads_maps_every_batch(bench_of: Make, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
@@ -70,7 +70,7 @@ def test_what_few_workers_show_of_batches_that_are_pickled_holds_for_many(bench_
     assert [made["receive.cpu"], made["receive.cpu.2"]] == pytest.approx([0.002, 0.002])
     # No worker sends more than one in 10 ms.
     assert 4 * made["prepare.sample"] + made["prepare.collate"] + made["prepare.send"] >= 0.010
-    (told,) = cautions_of(found)
+    (told,) = warnings_of(found)
     assert told.what == "batches are pickled through a pipe" and told.value.startswith("1 MB each, 10 ms to pickle")
     assert "tensors" in told.remedy
 
@@ -237,7 +237,7 @@ def test_slow_batches_on_a_busy_machine_do_not_take_twice_their_time(bench_of: M
 def test_a_machine_that_is_never_quiet_is_measured_as_it_is_and_told(bench_of: Make) -> None:  # noqa: F811
     found = calibrate(bench_of(cpus=2, others=lambda run: 1.0), budget_s=60.0, counts=(1,))
     assert len(found.runs) == ROUNDS == len(named(found)["prepare.sample"].values)
-    (told,) = cautions_of(found)
+    (told,) = warnings_of(found)
     assert told.what == "the machine was busy while costs were measured" and "1.0 cores" in told.value and told.remedy
 
 
@@ -245,26 +245,26 @@ def test_costs_are_told_at_the_usual_pace_beside_as_many_busy_cpus(bench_of: Mak
     """In the last round all takes half as long again, the sampler's work too; beside two workers it is slower."""
     line = bench_of(cpus=2)
     line.bench.made.slower = lambda workers: (1.5 if len(line.bench.opened) > 6 else 1.0) * (1.1 if workers > 1 else 1)
-    line.bench.made.pace = lambda run: (0.006 if run >= 6 else 0.004) * (1.2 if run % 3 else 1.0)
+    line.bench.made.sampler_s = lambda run: (0.006 if run >= 6 else 0.004) * (1.2 if run % 3 else 1.0)
     found = calibrate(line, budget_s=60.0)
     usual = (1.0 + 1.0 + 1.5) / 3
-    assert found.usual_pace == pytest.approx({1: 0.004 * usual, 2: 0.0048 * usual, 3: 0.0048 * usual})
+    assert found.usual_sampler_s == pytest.approx({1: 0.004 * usual, 2: 0.0048 * usual, 3: 0.0048 * usual})
     made = named(found)
     assert [values[0] for values in made["prepare.sample"].values] == pytest.approx([0.01 * usual] * 3)
-    # What crowding costs is not hidden in the pace.
+    # What crowding costs is not hidden in the sampler's time.
     assert made["scaling.2"].flat == pytest.approx((0.0165 * usual,) * 3)
     assert [values[0] for values in made["machine.speed"].values] == pytest.approx([usual, usual, usual / 1.5])
-    assert [told.what for told in cautions_of(found)] == ["the machine changed its speed"]
+    assert [told.what for told in warnings_of(found)] == ["the machine changed its speed"]
 
 
 def test_the_usual_pace_is_a_mean_over_all_runs_with_as_many_busy_cpus(bench_of: Make) -> None:  # noqa: F811
     """On two CPUs two and three workers keep both busy; one run was made while the machine was paused."""
     line = bench_of(cpus=2, handover=0.1, receive=0.01)
-    line.bench.made.pace = lambda run: {1: 0.006, 2: 0.004, 4: 0.004, 5: 0.100, 7: 0.006, 8: 0.006}.get(run, 0.003)
+    line.bench.made.sampler_s = lambda run: {1: 0.006, 2: 0.004, 4: 0.004, 5: 0.100, 7: 0.006, 8: 0.006}.get(run, 0.003)
     found = calibrate(line, budget_s=60.0)
     assert found.counts == (1, 2, 3)
     busy = (0.006 + 0.004 + 0.004 + 2.0 * 0.006 + 0.006 + 0.006) / 6
-    assert found.usual_pace == pytest.approx({1: 0.003, 2: busy, 3: busy})
+    assert found.usual_sampler_s == pytest.approx({1: 0.003, 2: busy, 3: busy})
 
 
 @pytest.mark.parametrize(

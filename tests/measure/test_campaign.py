@@ -1,4 +1,4 @@
-"""The campaign: order, times, cautions and what is left behind, with fakes; and one real run for its shape."""
+"""The campaign: order, times, warnings and what is left behind, with fakes; and one real run for its shape."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from coresim.measure.rig import DatasetFacts
 from coresim.measure.server import Ask, Calibrated
 from coresim.measure.stand_in import StandInSubject
 from coresim.measure.step_time import CPU_REPEATS, StepRequest
-from coresim.model.host import CoreTerm, HostFacts, Part
+from coresim.model.host import CoreTerm, HostFacts, OptionalPart
 from coresim.model.measurement import Measurement
 from coresim.model.profile import Profile, load_document
 from coresim.model.scenario import read_scenario
@@ -41,7 +41,7 @@ from coresim.workloads.named import WorkloadSpec
 SMALL_SHM = HostFacts(terms=(CoreTerm("affinity", 2.0, "two"),), physical_cores=2, hypervisor=False, shm_bytes=1000)
 HERE = Path("data.jpg")
 FACTS = DatasetFacts("fake", "a fake loader", 16, 500, 1000.0, (HERE,))
-GPU_PARTS = (Part("torch", True, "2", "", ""), Part("CUDA device", True, "1", "", ""))
+GPU_PARTS = (OptionalPart("torch", True, "2", "", ""), OptionalPart("CUDA device", True, "1", "", ""))
 
 
 def one(name: str, value: float, unit: str = "s/sample") -> Measurement:
@@ -73,8 +73,8 @@ class FakeServer:
         self._fakes.asked.append(ask)
         progress(0.5)
         found = [one("prepare.sample", 0.01), one("scaling.1", 0.01), one("scaling.2", 0.0125)]
-        caution = HostWarning("loader", "seen", "mend it")
-        result = Calibrated(found, [caution], 1.0, 0.02, 4096, 2, batch_size=self._fakes.ran)
+        warning = HostWarning("loader", "seen", "mend it")
+        result = Calibrated(found, [warning], 1.0, 0.02, 4096, 2, batch_size=self._fakes.ran)
         made: Calibrated = self._fakes.note("loader", result)
         return made
 
@@ -99,7 +99,7 @@ class Fakes:
         self.seconds: dict[str, float] = {}
         self.arguments: dict[str, Any] = {}
         self.fail: dict[str, BaseException] = {}
-        self.parts: tuple[Part, ...] = ()
+        self.parts: tuple[OptionalPart, ...] = ()
         self.settled = True
         self.others = 0.0
         self.ran: int | None = None
@@ -146,7 +146,7 @@ class Fakes:
             assert self.folder.is_dir() and not self.is_open
             *self.arguments[name], context = args
             self.seconds[name] = context.budget_s
-            context.cautions.append(HostWarning(name, "seen", "mend it"))
+            context.warnings.append(HostWarning(name, "seen", "mend it"))
             context.progress(0.5)
             result: list[Measurement] = self.note(name, found)
             return result
@@ -193,7 +193,7 @@ def test_a_virtual_machine_does_not_spin(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(sys.modules[__name__], "SMALL_SHM", replace(SMALL_SHM, hypervisor=True))
     made = run(fakes)
     assert "bandwidth" in fakes.calls and "spin" not in fakes.calls
-    assert "slower with all cores busy, assumed" in made.speed_basis and made.get("spin.1") is None
+    assert "slower with all cores busy, assumed" in made.speed_provenance and made.get("spin.1") is None
 
 
 def test_the_fit_is_kept_as_numbers() -> None:
@@ -206,25 +206,25 @@ def test_the_fit_is_kept_as_numbers() -> None:
     host = read_scenario(made.scenario_tables()).host
     assert host.speed_uncertainty_at(1) == 0.0 and host.speed_uncertainty_at(1.5) == fitted.uncertainties[1]
     assert host.speed_uncertainty_at(500) == fitted.uncertainties[-1]
-    assert "measured with 1 and 2 busy" in made.speed_basis and "ceiling: " in made.speed_basis
+    assert "measured with 1 and 2 busy" in made.speed_provenance and "ceiling: " in made.speed_provenance
 
 
-def test_cautions_come_from_everywhere() -> None:
-    whats = [caution.what for caution in run(Fakes()).cautions]
+def test_warnings_come_from_everywhere() -> None:
+    whats = [warning.what for warning in run(Fakes()).warnings]
     assert whats[0].startswith("/dev/shm is small")
     assert whats[1:] == ["loader", "spin", "bandwidth", "storage"]
 
 
 def test_without_a_dataloader_the_answer_says_so() -> None:
     for loader, said in ((StandInSubject.loader, True), ("DataLoader", False)):
-        assert (campaign.NO_TORCH in run(Fakes(replace(FACTS, loader=loader))).cautions) == said
+        assert (campaign.NO_TORCH in run(Fakes(replace(FACTS, loader=loader))).warnings) == said
 
 
 def test_without_files_there_is_no_storage_and_it_is_said() -> None:
     fakes = Fakes(replace(FACTS, files=(), samples=sys.maxsize))
     made = run(fakes)
     assert "storage" not in fakes.calls and made.samples is None
-    assert "storage was not measured" in [caution.what for caution in made.cautions]
+    assert "storage was not measured" in [warning.what for warning in made.warnings]
 
 
 def budgets(fakes: Fakes) -> dict[str, float]:
@@ -273,7 +273,7 @@ def test_timing_the_step_takes_no_time_from_the_rest() -> None:
     source = made.accelerator
     assert source.kind == "measured" and source.step_time_s is None and source.name == "Fake 9000"
     # Processes' means 0.10 and 0.15: error 0.025 of 0.125.
-    assert source.uncertainty == pytest.approx(0.2) and "125 ms per step" in source.basis
+    assert source.uncertainty == pytest.approx(0.2) and "125 ms per step" in source.provenance
     device = read_scenario(made.scenario_tables()).accelerator
     assert device.step.mean == pytest.approx(0.125) and device.run_ahead == 1
 
@@ -323,7 +323,7 @@ def test_where_importing_took_long_the_step_is_timed_in_the_process_that_has_the
 def test_an_unsettled_step_is_said() -> None:
     fakes = Fakes()
     fakes.parts, fakes.settled = GPU_PARTS, False
-    assert "the training step" in [caution.what for caution in run(fakes).cautions]
+    assert "the training step" in [warning.what for warning in run(fakes).warnings]
 
 
 @pytest.mark.parametrize("part", ["build", "accelerator", "loader", "storage"])
@@ -351,15 +351,15 @@ def test_a_recorded_step_stands_in_where_there_is_no_device() -> None:
     fakes = Fakes()
     made = run(fakes)
     source = made.accelerator
-    assert source.kind == "catalogue" and source.basis.startswith("catalogue: ResNet-50 v1.5 on A100")
-    assert "judged within ±" in source.basis and 0.1 < source.uncertainty < 0.5 and source.step_time_s
+    assert source.kind == "catalogue" and source.provenance.startswith("catalogue: ResNet-50 v1.5 on A100")
+    assert "judged within ±" in source.provenance and 0.1 < source.uncertainty < 0.5 and source.step_time_s
     assert "accelerator" not in fakes.calls
     own = run(Fakes(), dataset="my:data")
-    assert own.accelerator.kind == "unknown" and not any("stands in" in caution.what for caution in own.cautions)
+    assert own.accelerator.kind == "unknown" and not any("stands in" in warning.what for warning in own.warnings)
     with_data = run(Fakes(), dataset="my:data", gpu="a100")
     assert with_data.accelerator.kind == "catalogue"
-    assert any("stands in for the one of your dataset" in caution.what for caution in with_data.cautions)
-    assert not any("stands in" in caution.what for caution in made.cautions)
+    assert any("stands in for the one of your dataset" in warning.what for warning in with_data.warnings)
+    assert not any("stands in" in warning.what for warning in made.warnings)
 
 
 def test_a_given_step_and_a_named_gpu_win_over_the_device_here() -> None:
@@ -377,7 +377,7 @@ def test_torch_without_its_device_falls_back_and_says_so() -> None:
     fakes.parts, fakes.fail = GPU_PARTS, {"accelerator": MissingPartError("torch is built without CUDA")}
     made = run(fakes)
     assert made.accelerator.kind == "catalogue"
-    assert ("the CUDA device here was not measured", "torch is built without CUDA") in [c[:2] for c in made.cautions]
+    assert ("the CUDA device here was not measured", "torch is built without CUDA") in [c[:2] for c in made.warnings]
 
 
 def test_a_net_that_is_not_here_is_looked_up() -> None:
@@ -385,7 +385,7 @@ def test_a_net_that_is_not_here_is_looked_up() -> None:
     fakes.parts = GPU_PARTS
     made = run(fakes, model="BERT-large SQuAD fine-tune s384")
     assert made.accelerator.kind == "catalogue" and "accelerator" not in fakes.calls
-    assert any("was not measured" in caution.what for caution in made.cautions)
+    assert any("was not measured" in warning.what for warning in made.warnings)
 
 
 def test_what_is_asked_for_and_missing_is_an_error_with_the_remedy() -> None:
@@ -595,7 +595,7 @@ def test_a_real_quick_run(measured: tuple[Profile, list[Path]], tmp_path: Path) 
         "handover.fed.1",
     }
     assert made.batch_size == 4 and made.bytes_per_batch > 0
-    assert (campaign.NO_TORCH in made.cautions) == (find_spec("torch") is None)
+    assert (campaign.NO_TORCH in made.warnings) == (find_spec("torch") is None)
     repeated = [m for m in made.measurements if m.name in expected | {"scaling.1", "worker.private"}]
     assert min(len(m.values) for m in repeated) >= 3
     made.save(tmp_path / "p.json")
@@ -615,7 +615,7 @@ def test_a_saved_profile_answers_without_torch(
     measured[0].save(path)
     monkeypatch.setitem(sys.modules, "torch", None)
     assert main(["recommend", str(path), "--json", "--max-cores", "4", "--set", "accelerator.step=40 ms"]) in (0, 4)
-    assert json.loads(capsys.readouterr().out)["metadata"]["step_basis"].startswith("given")
+    assert json.loads(capsys.readouterr().out)["metadata"]["step_provenance"].startswith("given")
     document = json.loads(path.read_text())
     document["unknown_key"] = 1
     path.write_text(json.dumps(document))
@@ -648,7 +648,7 @@ def test_a_net_on_the_cpu_is_timed_with_few_samples_and_taken_in_proportion() ->
     step = made["accelerator.step"]
     assert step.flat == pytest.approx([4 * seconds for seconds in one("accelerator.step", 0.1, "s/step").flat])
     assert step.how.startswith("of 4 samples, in proportion to 16; ")
-    assert "resnet18 of 4 samples, in proportion to 16 on cpu" in made.accelerator.basis
+    assert "resnet18 of 4 samples, in proportion to 16 on cpu" in made.accelerator.provenance
     assert made.accelerator.uncertainty > step_time.PROPORTION
 
 
@@ -677,5 +677,5 @@ def test_other_programs_beside_the_step_are_told(
     fakes = Fakes()
     fakes.others = cores
     made = run(fakes, model="resnet18", **asked)
-    found = [caution for caution in made.cautions if caution.what == "the machine was busy while the step was timed"]
-    assert [caution.value for caution in found] == ["other programs used 0.2 cores"] * told
+    found = [warning for warning in made.warnings if warning.what == "the machine was busy while the step was timed"]
+    assert [warning.value for warning in found] == ["other programs used 0.2 cores"] * told

@@ -12,13 +12,13 @@ from kit import made_note
 from coresim import stats
 from coresim.measure import costs
 from coresim.measure.calibrate import Calibration, CalibrationRun
-from coresim.measure.cautions import CONTRADICTION, cautions_of, contradiction
-from coresim.measure.costs import MOST_VALUES, measurements, usual_paces
-from coresim.measure.machine_speed import mean_paces, shared_cv
+from coresim.measure.costs import MOST_VALUES, measurements, usual_sampler_times
+from coresim.measure.machine_speed import mean_sampler_s, shared_cv
 from coresim.measure.notes import Note
 from coresim.measure.pacing import COLD, DRAINED, FIRST, PACED_STEP, RESTED, STREAMED
 from coresim.measure.subject import Subject
 from coresim.measure.trial import TimedStep, Trial
+from coresim.measure.trust import CONTRADICTION, contradiction, warnings_of
 from coresim.measure.worker import WorkerMemory
 from coresim.model.handover import STATES
 from coresim.model.lock import longer
@@ -50,13 +50,13 @@ def run(
         TimedStep(n.made - 0.1, n.made, n.made + receive, n.made + receive, n.made + receive, receive) for n in made
     ]
     trial = Trial(steps[0].end, tuple(steps[1:]), tuple(made[1:]), (made[0],))
-    known: dict[str, Any] = {"start_s": 0.05, "pace": 1.0, "others": 0.0}
+    known: dict[str, Any] = {"start_s": 0.05, "sampler_s": 1.0, "others": 0.0}
     return CalibrationRun(workers, round, trial, kinds, **(known | other))
 
 
 def calibration(*runs: CalibrationRun, of: Subject | None = None, cpus: int = 2) -> Calibration:
-    paces = {one.workers: 1.0 for one in runs}
-    return Calibration(of or subject(), runs, cpus, paces, sampled=0.02)
+    times = {one.workers: 1.0 for one in runs}
+    return Calibration(of or subject(), runs, cpus, times, sampled=0.02)
 
 
 def named(found: Calibration) -> dict[str, Measurement]:
@@ -188,7 +188,7 @@ def test_where_samples_wait_a_first_batch_that_waits_as_long_says_nothing_of_the
 
 def test_costs_are_told_at_the_usual_speed_of_the_machine() -> None:
     slow = [note(n, cpu=(0.6, 0.6), collate=0.4) for n in range(8)]
-    found = named(calibration(run(), run(*slow, round=1, pace=2.0, receive=0.02)))
+    found = named(calibration(run(), run(*slow, round=1, sampler_s=2.0, receive=0.02)))
     for name, value in (("prepare.sample", 0.3), ("prepare.collate", 0.2), ("receive.cpu", 0.01), ("scaling.1", 0.4)):
         assert found[name].process_means == pytest.approx((value, value))
     assert found["machine.speed"].values == ((1.0,), (0.5,))
@@ -393,7 +393,7 @@ def test_pinning_is_what_the_thread_that_pins_spends_on_usual_batches() -> None:
         clock += took / 1.2
         notes.append(note(number)._replace(pinned=number + 0.8 + took, pin_clock=clock))
     kinds = (COLD, COLD, *KINDS[2:])
-    made = run(*notes, kinds=kinds, pace=2.0)
+    made = run(*notes, kinds=kinds, sampler_s=2.0)
     found = named(calibration(made))
     assert found["prepare.pin"].values == (pytest.approx((0.025,) * 5),)
     assert found["receive.pin"].values == (pytest.approx((0.01,)),)
@@ -405,7 +405,7 @@ def test_pinning_is_what_the_thread_that_pins_spends_on_usual_batches() -> None:
 
 def test_pages_are_what_reading_a_batch_for_the_first_time_takes() -> None:
     """The first batch of a run is left out, as its other costs are."""
-    reads = replace(run(), pages=(0.5, 0.004, 0.006), pace=2.0)
+    reads = replace(run(), pages=(0.5, 0.004, 0.006), sampler_s=2.0)
     found = named(calibration(reads))["receive.pages"]
     assert found.values == ((0.002, 0.003),) and found.unit == "s/batch"
     assert "receive.pages" not in named(calibration(run()))
@@ -490,15 +490,15 @@ def test_a_disturbed_run_counts_only_where_there_are_too_few_others() -> None:
     assert calibration(*quiet[:2], noisy).of(1) == [*quiet[:2], noisy]
 
 
-@pytest.mark.parametrize(("pace", "told"), [(0.02, 0.6), (0.6, 0.5), (1.5, 0.2), (30.0, 0.15)])
-def test_a_speed_that_no_machine_has_changes_costs_by_a_factor_of_two_at_most(pace: float, told: float) -> None:
-    assert named(calibration(run(pace=pace)))["prepare.sample"].mean == pytest.approx(told)
-    [warning] = cautions_of(calibration(run(), run(round=1), run(round=2, pace=pace)))
-    assert f"{pace:.2f}" in warning.value
+@pytest.mark.parametrize(("seconds", "told"), [(0.02, 0.6), (0.6, 0.5), (1.5, 0.2), (30.0, 0.15)])
+def test_a_speed_that_no_machine_has_changes_costs_by_a_factor_of_two_at_most(seconds: float, told: float) -> None:
+    assert named(calibration(run(sampler_s=seconds)))["prepare.sample"].mean == pytest.approx(told)
+    [warning] = warnings_of(calibration(run(), run(round=1), run(round=2, sampler_s=seconds)))
+    assert f"{seconds:.2f}" in warning.value
 
 
 def whats(*runs: CalibrationRun) -> list[str]:
-    return [caution.what for caution in cautions_of(calibration(*runs))]
+    return [warning.what for warning in warnings_of(calibration(*runs))]
 
 
 def test_what_makes_a_calibration_less_certain_is_told_with_the_remedy() -> None:
@@ -506,10 +506,10 @@ def test_what_makes_a_calibration_less_certain_is_told_with_the_remedy() -> None
     assert whats(run(others=0.5), run(round=1, others=0.5), run(round=2)) == [
         "the machine was busy while costs were measured"
     ]
-    assert whats(run(pace=0.9), run(round=1, pace=1.2)) == ["the machine changed its speed"]
+    assert whats(run(sampler_s=0.9), run(round=1, sampler_s=1.2)) == ["the machine changed its speed"]
     assert whats(run(threads=(4, 3.0))) == ["libraries run threads inside workers"]
     assert whats(run(threads=(4, 1.1))) == whats(run(threads=(1, 3.0))) == []
-    assert all(c.value and c.remedy for c in cautions_of(calibration(run(others=0.5, threads=(4, 3.0)))))
+    assert all(c.value and c.remedy for c in warnings_of(calibration(run(others=0.5, threads=(4, 3.0)))))
 
 
 def test_parts_that_do_not_make_up_a_batch_contradict_it() -> None:
@@ -522,7 +522,7 @@ def test_parts_that_do_not_make_up_a_batch_contradict_it() -> None:
     steps = tuple(s._replace(got=s.got + 2.0 * place) for place, s in enumerate(starved.trial.steps))
     held_up = replace(starved, trial=replace(starved.trial, steps=steps))
     assert contradiction(calibration(held_up)) == pytest.approx(2.0, rel=0.01) and CONTRADICTION < 2.0
-    # Batches that wait for the trainer come at its pace, and stages make parts of them elsewhere.
+    # Batches that wait for the trainer come as fast as it takes them, and stages make parts of them elsewhere.
     ready = tuple(s._replace(ready=s.asked) for s in steps)
     late = replace(starved, trial=replace(starved.trial, steps=ready))
     assert contradiction(calibration(late)) == 0.0
@@ -588,15 +588,15 @@ def test_batches_with_new_memory_tell_what_samples_wait_and_not_what_they_cost()
     assert found["prepare.sample"].flat == pytest.approx((0.3,) * 6)
 
 
-def resting(workers: int, cpu: float, pace: float = 1.0, **other: Any) -> CalibrationRun:
+def resting(workers: int, cpu: float, seconds: float = 1.0, **other: Any) -> CalibrationRun:
     """A run whose batches wait for 0.6 s and work for four times ``cpu`` seconds: two samples, collation, receiving."""
     waits = {"wall": (0.3 + cpu,) * 2, "cpu": (cpu, cpu), "collate": cpu, "queued": 0.0}
     notes, kinds = [note(n, **waits) for n in range(2 * workers + 2)], (STREAMED,) * (2 * workers + 1)
-    return run(*notes, workers=workers, receive=cpu, kinds=kinds, pace=pace, **other)
+    return run(*notes, workers=workers, receive=cpu, kinds=kinds, sampler_s=seconds, **other)
 
 
 @pytest.mark.parametrize(
-    ("more", "told", "pace"),
+    ("more", "told", "seconds"),
     [
         ([resting(8, 0.02)], 0.02, 1.3),
         ([resting(2, 0.03), resting(8, 0.02)], 0.02, 1.3),
@@ -605,29 +605,29 @@ def resting(workers: int, cpu: float, pace: float = 1.0, **other: Any) -> Calibr
     ],
 )
 def test_where_samples_wait_work_costs_what_it_does_on_the_busiest_core(
-    more: list[CalibrationRun], told: float, pace: float
+    more: list[CalibrationRun], told: float, seconds: float
 ) -> None:
     """One worker that sleeps lets the CPUs rest, and work after a rest takes up to four times the CPU time."""
     made = calibration(resting(1, 0.04), *more)
-    made = replace(made, usual_pace={1: 1.0, 2: 1.3, 8: 1.3, 16: 1.4})
-    made = replace(made, runs=tuple(replace(one, pace=made.usual_pace[one.workers]) for one in made.runs))
+    made = replace(made, usual_sampler_s={1: 1.0, 2: 1.3, 8: 1.3, 16: 1.4})
+    made = replace(made, runs=tuple(replace(one, sampler_s=made.usual_sampler_s[one.workers]) for one in made.runs))
     found = named(made)
     for name in ("prepare.sample", "prepare.collate"):
         assert found[name].mean == pytest.approx(told)
-    assert usual_paces(made)[1] == pace
+    assert usual_sampler_times(made)[1] == seconds
     # A trainer that receives from few workers rests as long in a training.
     assert found["receive.cpu"].mean == pytest.approx(0.04)
 
 
-def test_where_cpus_rest_each_number_of_workers_has_a_pace_of_its_own() -> None:
+def test_where_cpus_rest_each_number_of_workers_has_a_speed_of_its_own() -> None:
     """Up to eight workers keep less than half a CPU busy; sixteen and twenty keep one busy."""
-    paces = {1: 3.0, 2: 2.0, 8: 1.0}
-    rests = [resting(workers, 0.01, pace=paces[workers] * off) for off in (0.9, 1.1) for workers in paces]
-    busy = [resting(16, 0.015, pace=1.2), resting(20, 0.015, pace=1.6)]
-    assert mean_paces([*rests, *busy], cpus=2) == pytest.approx({**paces, 16: 1.4, 20: 1.4})
+    times = {1: 3.0, 2: 2.0, 8: 1.0}
+    rests = [resting(workers, 0.01, seconds=times[workers] * off) for off in (0.9, 1.1) for workers in times]
+    busy = [resting(16, 0.015, seconds=1.2), resting(20, 0.015, seconds=1.6)]
+    assert mean_sampler_s([*rests, *busy], cpus=2) == pytest.approx({**times, 16: 1.4, 20: 1.4})
     # What few workers rest is no change of the machine's speed.
     made = calibration(*rests)
-    speed = named(replace(made, usual_pace=mean_paces(rests, cpus=2)))["machine.speed"]
+    speed = named(replace(made, usual_sampler_s=mean_sampler_s(rests, cpus=2)))["machine.speed"]
     assert speed.flat == pytest.approx([1.0 / off for off in (0.9, 1.1) for _ in range(3)])
 
 
@@ -645,7 +645,9 @@ def test_runs_with_few_workers_and_with_many_are_not_mixed() -> None:
 
 def test_where_no_sample_waits_work_costs_what_one_worker_showed() -> None:
     made = calibration(run(), run(*(note(n, cpu=(0.2, 0.2), wall=(0.2, 0.2)) for n in range(8)), workers=2))
-    assert named(made)["prepare.sample"].mean == pytest.approx(0.3) and usual_paces(made) is made.usual_pace
+    assert (
+        named(made)["prepare.sample"].mean == pytest.approx(0.3) and usual_sampler_times(made) is made.usual_sampler_s
+    )
 
 
 def test_of_slow_batches_the_first_that_is_received_does_not_count() -> None:

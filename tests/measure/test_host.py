@@ -16,7 +16,7 @@ from coresim.cli import doctor as verb
 from coresim.errors import InputError, UnknownKeyError
 from coresim.measure.host import read_host
 from coresim.measure.parts import optional_parts
-from coresim.model.host import CoreTerm, HostFacts, Part
+from coresim.model.host import CoreTerm, HostFacts, OptionalPart
 from coresim.report.doctor import cores_sentence, doctor_dict, doctor_text
 
 V2_MOUNT = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
@@ -431,7 +431,7 @@ def test_fingerprint_tells_machines_apart_but_not_visits(machine: Machine) -> No
 # --- optional parts, the verb --------------------------------------------------------------------------------------
 
 
-def part(parts: Iterable[Part], name: str) -> Part:
+def part(parts: Iterable[OptionalPart], name: str) -> OptionalPart:
     return next(each for each in parts if each.name == name)
 
 
@@ -474,7 +474,7 @@ def test_deep_torch_that_breaks_is_reported(
 
 def test_the_text_names_terms_warnings_and_remedies(machine: Machine) -> None:
     facts = full(machine)
-    text = doctor_text(facts, (Part("torch", False, None, "needed", "pip install torch"),))
+    text = doctor_text(facts, (OptionalPart("torch", False, None, "needed", "pip install torch"),))
     assert text.startswith("usable cores 1.5 = min(affinity 4, quota 1.5, physical 4)\n")
     for piece in (
         *(term.explanation for term in facts.terms),

@@ -73,12 +73,12 @@ def once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage, "PROCESSES", 1)
 
 
-def test_cold_storage_or_an_honest_caution(images: WorkloadSpec, once: None) -> None:
+def test_cold_storage_or_an_honest_warning(images: WorkloadSpec, once: None) -> None:
     files = sorted(Path(images.folder).glob("*.jpg"))[:16]
-    cautions: list[HostWarning] = []
-    named = by_name(storage.measure_storage(files, Context(0.2, cautions=cautions)))
-    if cautions:
-        assert named == {} and "cannot be emptied" in cautions[0].what
+    warnings: list[HostWarning] = []
+    named = by_name(storage.measure_storage(files, Context(0.2, warnings=warnings)))
+    if warnings:
+        assert named == {} and "cannot be emptied" in warnings[0].what
         return
     assert {name: m.unit for name, m in named.items()} == {
         "storage.cold.read": "s/sample",
@@ -95,12 +95,12 @@ def test_memory_is_never_reported_as_cold_storage(images: WorkloadSpec, once: No
     path = folder / f"coresim-test-{os.getpid()}"
     path.write_bytes(b"x" * 100_000)
     try:
-        cautions: list[HostWarning] = []
-        named = by_name(storage.measure_storage([path], Context(0.1, cautions=cautions)))
+        warnings: list[HostWarning] = []
+        named = by_name(storage.measure_storage([path], Context(0.1, warnings=warnings)))
     finally:
         path.unlink()
     assert named == {}
-    assert [caution.value for caution in cautions] == ["100% left"]
+    assert [warning.value for warning in warnings] == ["100% left"]
 
 
 def test_pages_in_and_out_of_the_cache_are_told_apart(tmp_path: Path) -> None:

@@ -67,13 +67,13 @@ def test_something_clean_is_always_left_and_never_a_disturbance(pairs: list[tupl
     assert all(repeat in repeats and repeat.wall <= 1.5 * fastest for repeat in kept)
 
 
-def test_a_caution_names_what_value_and_remedy_where_more_than_a_tenth_was_disturbed() -> None:
-    cautions: list[HostWarning] = []
+def test_a_warning_names_what_value_and_remedy_where_more_than_a_tenth_was_disturbed() -> None:
+    warnings: list[HostWarning] = []
     most = [Timing(1.0, 1.0)] * 9 + [Timing(9.0, 9.0)]
-    assert protocol.cleaned([most], "x", cautions) == [most[:9]] and cautions == []
+    assert protocol.cleaned([most], "x", warnings) == [most[:9]] and warnings == []
     some = [Timing(1.0, 1.0), Timing(9.0, 9.0)]
-    assert protocol.cleaned([most, some], "x", cautions) == [most[:9], some[:1]]
-    [dirty] = cautions
+    assert protocol.cleaned([most, some], "x", warnings) == [most[:9], some[:1]]
+    [dirty] = warnings
     assert dirty.what.startswith("x: ") and "2 of 12" in dirty.value and dirty.remedy
 
 

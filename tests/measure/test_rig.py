@@ -17,7 +17,7 @@ import pytest
 from kit import running
 
 from coresim.errors import CoresimError, InputError, MissingPartError
-from coresim.measure import cautions, rig, server
+from coresim.measure import rig, server, trust
 from coresim.measure.accelerator import AcceleratorConfig
 from coresim.measure.calibrate import calibrate
 from coresim.measure.rig import LEAST_BATCH, LIGHT_S, SMALLER, WAITING_S, Rig
@@ -187,10 +187,12 @@ def calibrated_with(monkeypatch: pytest.MonkeyPatch, missed: tuple[float, ...]) 
         return made[-1]
 
     monkeypatch.setattr(server, "calibrate", calibrated)
-    monkeypatch.setattr(cautions, "contradiction", lambda found: found.missed)
-    monkeypatch.setattr(server, "cautions_of", lambda found: [])
+    monkeypatch.setattr(trust, "contradiction", lambda found: found.missed)
+    monkeypatch.setattr(server, "warnings_of", lambda found: [])
     monkeypatch.setattr(server, "measure_senders", lambda *_: [])
-    monkeypatch.setattr(server, "costs", SimpleNamespace(measurements=lambda found: [], usual_paces=lambda found: {}))
+    monkeypatch.setattr(
+        server, "costs", SimpleNamespace(measurements=lambda found: [], usual_sampler_times=lambda found: {})
+    )
     return made
 
 
@@ -255,16 +257,16 @@ def test_a_device_that_does_not_open_pins_nothing_and_says_so(monkeypatch: pytes
         raise (RuntimeError if name == "cuda" else MissingPartError)("the device is taken")
 
     asked = list[Ask]()
-    calibrated = SimpleNamespace(cautions=[])
+    calibrated = SimpleNamespace(warnings=[])
     monkeypatch.setattr(server, "open_device", refused)
     monkeypatch.setattr(server, "_calibrated", lambda link, rig, ask: asked.append(ask) or calibrated)
     for name in ("cuda", "cuda:9"):
         server._pinning(None, None, Ask(pin_memory=True, device=name))  # type: ignore[arg-type]
     server._pinning(None, None, Ask())  # type: ignore[arg-type]
     assert [ask.pin_memory for ask in asked] == [False] * 3
-    assert [caution.what for caution in calibrated.cautions] == ["no memory was pinned"] * 2
-    assert "the device is taken" in calibrated.cautions[0].value
-    assert calibrated.cautions[1].value == "torch sees no device cuda:9"
+    assert [warning.what for warning in calibrated.warnings] == ["no memory was pinned"] * 2
+    assert "the device is taken" in calibrated.warnings[0].value
+    assert calibrated.warnings[1].value == "torch sees no device cuda:9"
 
 
 def test_lighter_batches_show_the_machine_s_speed_by_the_sample_of_the_whole_ones(

@@ -219,7 +219,7 @@ def test_an_answer_of_option_3_rests_on_stages_that_ran(tmp_path: Path, capsys: 
     found = load_document(Path(kept))
     assert isinstance(found, Profile) and found.loader == STAGED_LOADER and own_options(found) == (Option.STAGED,)
     assert {"lock.passing", "scaling.2", "prepare.sample"} <= {one.name for one in found.measurements}
-    assert [one.what for one in found.cautions].count("only stages in threads were measured") == 1
+    assert [one.what for one in found.warnings].count("only stages in threads were measured") == 1
     # Without flags, the profile's answer is of what was measured, as that of `measure --staged` is.
     assert main(["recommend", kept, "--max-cores", "4", "--json"]) == 0
     assert {answer["option"] for answer in json.loads(capsys.readouterr().out)["options"]} == {3}

@@ -157,11 +157,11 @@ def test_another_batch_scales_in_proportion_and_says_so() -> None:
     assert "scaled" not in find_in([PLAIN], "x100", "net5", 64).provenance
 
 
-def test_the_basis_names_the_whole_stack_the_certainty_and_the_source() -> None:
-    basis = find_in([PLAIN], "x100", "net5").provenance
+def test_the_provenance_names_the_whole_stack_the_certainty_and_the_source() -> None:
+    provenance = find_in([PLAIN], "x100", "net5").provenance
     for part in ("Net-5", "X100-SXM-80GB", "AMP fp16", "F 1", "disk", "host: H", "measured", "±30%", "github:a/b c"):
-        assert part in basis
-    assert "\n" not in basis
+        assert part in provenance
+    assert "\n" not in provenance
 
 
 @pytest.mark.parametrize("batch_size", [0, -4])

@@ -85,24 +85,24 @@ def test_a_profile_that_was_measured_with_pinning_says_so() -> None:
     assert scenario.workload.pin.mean == scenario.workload.pin_wait.mean == pytest.approx(0.011)
 
 
-def test_an_older_profile_of_pinned_batches_is_read_with_a_caution():
+def test_an_older_profile_of_pinned_batches_is_read_with_a_warning():
     known = profile()
     kept = tuple(one for one in known.measurements if not one.name.startswith("receive.work"))
     measured = replace(known, measurements=kept)
     pinned = Measurement("prepare.pin", "s/batch", ((0.01,),), "test")
     state = Measurement("receive.work_free", "s/batch", ((0.005,),), "test")
-    for measurements, cautions in (((pinned, state), (OLD_PINNING,)), ((pinned,), ()), ((state,), ())):
+    for measurements, warnings in (((pinned, state), (OLD_PINNING,)), ((pinned,), ()), ((state,), ())):
         written = replace(measured, measurements=(*measured.measurements, *measurements)).to_dict()
         read = Profile.from_dict(written)
-        assert read.cautions == (*measured.cautions, *cautions)
+        assert read.warnings == (*measured.warnings, *warnings)
         assert Profile.from_dict(read.to_dict()) == read
 
 
-def test_an_older_profile_of_hand_overs_is_read_with_a_caution():
+def test_an_older_profile_of_hand_overs_is_read_with_a_warning():
     known = profile()
-    assert Profile.from_dict(known.to_dict()).cautions == known.cautions
+    assert Profile.from_dict(known.to_dict()).warnings == known.warnings
     older = replace(known, measurements=tuple(m for m in known.measurements if m.name != "receive.release"))
-    assert Profile.from_dict(older.to_dict()).cautions == (*known.cautions, OLD_HANDOVER)
+    assert Profile.from_dict(older.to_dict()).warnings == (*known.warnings, OLD_HANDOVER)
 
 
 def test_with_one_batch_out_its_worker_waits_until_the_trainer_that_waits_for_it_has_it():

@@ -42,8 +42,8 @@ HOST = HostFacts(
     shm_bytes=64_000,
     hints={"SLURM_CPUS_PER_TASK": "6"},
 )
-GIVEN = AcceleratorSource(kind="given", basis="given: 50 ms", uncertainty=0.0, step_time_s=0.05)
-TIMED = AcceleratorSource(kind="measured", basis="measured: here", uncertainty=0.02, name="some GPU")
+GIVEN = AcceleratorSource(kind="given", provenance="given: 50 ms", uncertainty=0.0, step_time_s=0.05)
+TIMED = AcceleratorSource(kind="measured", provenance="measured: here", uncertainty=0.02, name="some GPU")
 STEPS = {"accelerator.step": ((0.10, 0.12),), "accelerator.launch": ((0.01,),), "copy.pinned": ((0.003,),)}
 
 
@@ -81,8 +81,8 @@ def profile(source: AcceleratorSource = GIVEN, **more: tuple[tuple[float, ...], 
         ),
         speed=(1.0, 0.9, 0.8),
         speed_uncertainty=(0.05,),
-        speed_basis="nothing",
-        cautions=(HostWarning("busy", "1 core", "stop it"),),
+        speed_provenance="nothing",
+        warnings=(HostWarning("busy", "1 core", "stop it"),),
         measurements=tuple(taken(name, found) for name, found in values.items()),
     )
 
@@ -123,12 +123,16 @@ def with_steps(source: AcceleratorSource = TIMED, **more: tuple[tuple[float, ...
 
 
 def test_round_trip(tmp_path: Path) -> None:
-    for made in (profile(), with_steps(), replace(profile(), samples=None, bytes_per_sample=None, cautions=())):
+    for made in (profile(), with_steps(), replace(profile(), samples=None, bytes_per_sample=None, warnings=())):
         made.save(tmp_path / "p.json")
         assert load_document(tmp_path / "p.json") == made
     document = profile().to_dict()
-    assert document["format"] == "coresim-profile" and document["schema_version"] == 2
+    assert document["format"] == "coresim-profile" and document["schema_version"] == 3
     assert Profile.from_dict(document) == profile()
+    # The keys of version 2 had other names.
+    document["cautions"], document["speed_basis"] = document.pop("warnings"), document.pop("speed_provenance")
+    document["accelerator"]["basis"] = document["accelerator"].pop("provenance")
+    assert Profile.from_dict(document | {"schema_version": 2}) == profile()
 
 
 def test_collating_in_the_trainer_is_told_as_a_share_of_that_in_a_worker() -> None:
@@ -248,7 +252,7 @@ def test_access_by_name() -> None:
 
 Damage = Callable[[dict[str, Any]], object]
 BAD: dict[str, tuple[Damage, type[InputError], str]] = {
-    "newer": (lambda d: d.update(schema_version=3), NewerFileError, "schema_version 3 is newer"),
+    "newer": (lambda d: d.update(schema_version=4), NewerFileError, "schema_version 4 is newer"),
     "older": (
         lambda d: d.update(schema_version=1),
         InputError,
@@ -276,7 +280,7 @@ BAD: dict[str, tuple[Damage, type[InputError], str]] = {
     "no list": (lambda d: d.update(measurements={}), InputError, "profile.measurements = {}: a list"),
     "no table": (lambda d: d["measurements"].append(3), InputError, r"measurements\[12\] = 3: a table"),
     "host": (lambda d: d.update(host=3), InputError, "profile.host = 3"),
-    "caution": (lambda d: d["cautions"][0].update(value=3), InputError, r"cautions\[0\].value = 3"),
+    "warning": (lambda d: d["warnings"][0].update(value=3), InputError, r"warnings\[0\].value = 3"),
     "twice": (lambda d: d["measurements"].append(d["measurements"][0]), InputError, "'prepare.sample' is there twice"),
     "no values": (
         lambda d: d["measurements"][1].update(values=[]),
@@ -418,7 +422,7 @@ def test_a_step_that_waits_has_no_launch_of_its_own() -> None:
 
 
 def test_a_catalogue_step_keeps_its_uncertainty() -> None:
-    source = AcceleratorSource(kind="catalogue", basis="", uncertainty=0.15, step_time_s=0.1234567890123)
+    source = AcceleratorSource(kind="catalogue", provenance="", uncertainty=0.15, step_time_s=0.1234567890123)
     step = read_scenario(profile(source).scenario_tables()).accelerator.step
     assert (step.mean, step.uncertainty) == (0.1234567890123, 0.15)
 

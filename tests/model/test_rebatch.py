@@ -194,12 +194,12 @@ def test_a_saved_first_look_says_what_ran(tmp_path: Path, capsys: pytest.Capture
     main(["recommend", str(first), *few, "--verbose"])
     told = " ".join(capsys.readouterr().out.split())
     assert said in told and "batch of 256, measured with 32;" in told and f"loader that ran: {profile().loader}" in told
-    for path, batch, basis in ((usual, 256, None), (first, 256, said), (first, 512, said.replace("256", "512"))):
+    for path, batch, provenance in ((usual, 256, None), (first, 256, said), (first, 512, said.replace("256", "512"))):
         main(["recommend", str(path), *few, "--json", "--set", f"workload.batch_size={batch}"])
         about = json.loads(capsys.readouterr().out)["metadata"]
-        told = about["batch_basis"]
+        told = about["batch_provenance"]
         assert about["loader"] == profile().loader
-        assert told is None if basis is None else told.startswith(basis)
+        assert told is None if provenance is None else told.startswith(provenance)
 
 
 def whatif(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:

@@ -188,7 +188,7 @@ def test_what_cannot_be_measured_is_refused(bad: dict[str, tuple[SpeedPoint, ...
         Evidence(**bad)  # type: ignore[arg-type]
 
 
-def test_every_factor_is_in_the_basis_with_where_it_comes_from() -> None:
+def test_every_factor_is_in_the_provenance_with_where_it_comes_from() -> None:
     told = fit(Evidence(threads_per_core=2, cores=8)).provenance
     assert [line.split(":")[0] for line in told] == ["s(k)", "droop", "memory", "ceiling", "overhead", "siblings"]
     assert all("assumed" in line or "usual" in line for line in told[1:])

@@ -116,7 +116,7 @@ def test_a_limit_of_cores_is_no_reason_to_buy_none() -> None:
     scenario = coresim.recommend(job({"cores": 2}), max_cores=3, options=(2,)).result
     assert not scenario.meets_target
     found = what_if(scenario.scenario, Study(simulate, Plan()), ["more-cores"], Option.OVERLAPPED, scenario)
-    assert found.need_cores and found.today.cores_needed[0] > 3
+    assert found.need_cores and found.today.minimum_cores[0] > 3
 
 
 #: What the others may show is among what these show; CI tries all.
@@ -160,7 +160,7 @@ def test_recommend_and_whatif_say_the_same_of_todays_setting(
         assert today[key] == there[key]
     assert beside["recommended_option"] == recommended["recommendation"]["option"]
     option = next(found for found in recommended["options"] if found["option"] == beside["option"])
-    assert today["cores_needed_low"] == option["cores_per_gpu"]
+    assert today["minimum_cores_low"] == option["cores_per_gpu"]
 
 
 @pytest.mark.slow

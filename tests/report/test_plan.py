@@ -154,7 +154,7 @@ def test_the_header_names_data_set_gpu_host_and_date():
         "host": f"{profile.host.cpu_model}, 2 cores",
         "measured": profile.provenance.time_utc[:10],
     }
-    assert provenance_words(scenario, profile.accelerator.basis).startswith(
+    assert provenance_words(scenario, profile.accelerator.provenance).startswith(
         "step: a record of another machine, ±37 %; cost of"
     )
     made = Report("title", "headline", (("a", "b"),), (), subject)

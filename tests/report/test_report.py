@@ -131,8 +131,8 @@ def test_what_a_setting_gives_rests_on_that_setting(capsys, profile_path: Path, 
     main(arguments)
     assert "given by the setting accelerator.step=49 ms (--set)" in " ".join(capsys.readouterr().out.split())
     main([*arguments, "--json"])
-    basis = json.loads(capsys.readouterr().out)["metadata"]["step_basis"]
-    assert basis == "given by the setting accelerator.step=49 ms (--set)"
+    provenance = json.loads(capsys.readouterr().out)["metadata"]["step_provenance"]
+    assert provenance == "given by the setting accelerator.step=49 ms (--set)"
 
 
 @pytest.mark.slow

@@ -71,7 +71,7 @@ def outputs(profile_path: Path, tmp_path_factory: pytest.TempPathFactory) -> dic
 def test_outputs_fit_their_schemas(outputs: dict[str, Any]) -> None:
     plan = outputs["plan"]
     assert plan["not_predicted"] and plan["mix"] and len(plan["rows"]) == 2 * 4 - 2
-    assert {row["basis"] for row in plan["rows"]} == {BOUNDED, SEARCHED, SIMULATED}
+    assert {row["provenance"] for row in plan["rows"]} == {BOUNDED, SEARCHED, SIMULATED}
     assert len(outputs["machines"]["machines"]) > 100 and outputs["compare"]["changes"]
     today = outputs["recommend"]["today"]
     assert (today["gpu_idle_observed"], today["gpu_idle_by_rank"], today["batch_size"]) == (0.0, [0.0], None)

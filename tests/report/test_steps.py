@@ -21,7 +21,7 @@ from coresim.report.schemas import schemas
 #: One option, and so little work that few cores do for each step.
 LITTLE = ("workload.preprocess=1 ms", "host.speed=[1.0]")
 QUICKLY = ("--options", "2", *(word for setting in LITTLE for word in ("--set", setting)))
-UNKNOWN = replace(RECORDED, kind="unknown", basis="not known; in its place the catalogue's ResNet-50")
+UNKNOWN = replace(RECORDED, kind="unknown", provenance="not known; in its place the catalogue's ResNet-50")
 
 
 def unknown() -> Profile:

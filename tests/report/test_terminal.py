@@ -88,7 +88,7 @@ def test_warnings_that_change_the_answer_come_first_and_no_two_are_alike() -> No
     assert behind.endswith("--verbose shows the options, the curve and the evidence")
 
 
-def test_cautions_of_one_cure_are_one() -> None:
+def test_warnings_of_one_cure_are_one() -> None:
     assert merged([BUSY, BUSY]) == [BUSY]
     assert merged([BUSY, RECORDED, VARIES]) == [
         "preparing samples: the machine was busy: 83 of 738 repeats left out, transport.send varies between processes:"
@@ -98,7 +98,7 @@ def test_cautions_of_one_cure_are_one() -> None:
     assert merged(["no cure"]) == ["no cure"]
 
 
-def test_cautions_that_change_the_answer_are_cautions_that_are_given() -> None:
+def test_warnings_that_change_the_answer_are_warnings_that_are_given() -> None:
     sources = "".join(path.read_text() for path in (Path(coresim.__file__).parent).rglob("*.py"))
     for beginning in CHANGING:
         assert sources.count(f'"{beginning}') >= 2, beginning
@@ -139,7 +139,7 @@ def test_a_warning_that_is_cut_is_told_in_full_below(capsys: pytest.CaptureFixtu
     words = ["recommend", str(PROFILE), "--max-cores", "3", "--options", "2"]
     document = json.loads(PROFILE.read_text())
     long = ["the machine was busy while costs were measured", "by others " * 40 + "that is all", "measure again"]
-    document["cautions"] = [dict(zip(("what", "value", "remedy"), long, strict=True))]
+    document["warnings"] = [dict(zip(("what", "value", "remedy"), long, strict=True))]
     busy = tmp_path / "busy.json"
     busy.write_text(json.dumps(document))
     assert main([*words[:1], str(busy), *words[2:]]) == 4

@@ -26,7 +26,7 @@ from coresim.sim.run import RunLength
 TARGET = 0.05
 RECOMMEND, SIMULATE = Plan(target=TARGET), Plan(least=8, most=8)
 #: Of the points of a curve, which no answer rests on.
-CURVE = Study(simulate, RECOMMEND).first_look.plan
+CURVE = Study(simulate, RECOMMEND).first_pass.plan
 TRIALS = 100
 EXPONENTIAL: dict[str, dict[str, Any]] = {
     "workers share cores": {"workers": 4, "cores": 2, "credits": 6, "prepare": 1.0, "step": 0.6},

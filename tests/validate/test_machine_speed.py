@@ -1,4 +1,4 @@
-"""The machine's pace around trials, in what is predicted and said."""
+"""The machine's speed around trials, in what is predicted and said."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from accuracy import at_pace, with_own_costs
+from accuracy import at_sampled_speed, with_own_costs
 from made_up import with_work
 from validate.test_validate import COSTS, SETTING, ledger, measured, point
 
@@ -90,16 +90,16 @@ def test_a_point_is_predicted_anew_for_the_pace_around_its_trials():
     length = trial_length(COSTS, SETTING, seconds=1.0)
     found = point(replace(SETTING, step_s=0.01), 0.3, 0.3)
     found = replace(found, steps=length.steps - length.warm_up, warm_up=length.warm_up)
-    recorded = ledger(replace(found, trials=(measured(0.3), measured(0.3, pace=2.0))))
+    recorded = ledger(replace(found, trials=(measured(0.3), measured(0.3, slowdown=2.0))))
     usual = predict(COSTS, found.setting, length, simulate)
     slow = predict(replace(COSTS, slower=2.0), found.setting, length, simulate)
     assert slow.seconds_per_step == pytest.approx(2.0 * usual.seconds_per_step, rel=0.03)
-    again = at_pace(recorded, simulate)[0].prediction
+    again = at_sampled_speed(recorded, simulate)[0].prediction
     assert again.idle == pytest.approx((usual.idle + slow.idle) / 2.0)
 
 
 def test_a_trial_on_a_slower_machine_counts_where_the_sampler_knew():
-    slow = measured(0.2, sample_s=0.003, collate_s=0.0015, pace=1.5)
+    slow = measured(0.2, sample_s=0.003, collate_s=0.0015, slowdown=1.5)
     known = judged(replace(point(SETTING, 0.3), trials=(measured(0.3), slow)))
     assert [trial.dirty for trial in known.trials] == ["", ""]
 
@@ -168,14 +168,14 @@ def test_recommend_counts_the_idle_that_a_trial_is_judged_by():
 def test_option_3_s_threads_are_no_cause_that_a_trial_notes():
     """The calibration has what its threads need, by the clock; the trial, CPU time, and another thread's receiving."""
     slow = replace(
-        point(replace(SETTING, option=3), 0.1), trials=(measured(0.3, sample_s=0.009, receive_s=0.0, pace=1.4),)
+        point(replace(SETTING, option=3), 0.1), trials=(measured(0.3, sample_s=0.009, receive_s=0.0, slowdown=1.4),)
     )
-    assert cost_changes(slow, COSTS) == {"the machine's pace": pytest.approx(0.4)}
+    assert cost_changes(slow, COSTS) == {"the machine's slowdown": pytest.approx(0.4)}
     recorded = ledger(slow)
-    (own,), (paced,) = with_own_costs(recorded, simulate), at_pace(recorded, simulate)
+    (own,), (paced,) = with_own_costs(recorded, simulate), at_sampled_speed(recorded, simulate)
     assert own.prediction.idle == pytest.approx(paced.prediction.idle, abs=1e-6)
 
 
 def test_a_miss_at_another_pace_names_it():
-    slow = replace(point(SETTING, 0.1), trials=(measured(0.3, pace=1.4),))
-    assert "the machine's pace +40%" in cause(slow, ledger(slow).jobs[0])
+    slow = replace(point(SETTING, 0.1), trials=(measured(0.3, slowdown=1.4),))
+    assert "the machine's slowdown +40%" in cause(slow, ledger(slow).jobs[0])

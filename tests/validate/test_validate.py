@@ -40,7 +40,7 @@ from coresim.validate.score import (
     missing_term,
     score,
 )
-from coresim.validate.session import ATTEMPTS, disturbance, judged, unsettled
+from coresim.validate.session import ATTEMPTS, FRESH, disturbance, judged, portions, unsettled
 from coresim.workloads.named import WorkloadSpec
 
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="the real loader is torch's")
@@ -265,14 +265,14 @@ def test_a_good_ledger_is_trusted_and_is_written_and_read_whole(tmp_path: Path):
 
 def test_what_a_calibration_warned_of_is_told_once():
     quiet = ledger(point(SETTING, 0.3, 0.28))
-    assert "Warnings" not in validation_text(quiet) and validation_document(quiet)["cautions"] == []
-    job = replace(quiet.jobs[0], cautions=("the machine was busy while costs were measured: other programs used 0.9",))
+    assert "Warnings" not in validation_text(quiet) and validation_document(quiet)["warnings"] == []
+    job = replace(quiet.jobs[0], warnings=("the machine was busy while costs were measured: other programs used 0.9",))
     # No point rests on the third one: it was interrupted.
     busy = replace(quiet, jobs=(job, job, replace(job, workload="text")))
     busy = replace(busy, points=(*busy.points, replace(busy.points[0], job=1)))
     told = "images: the machine was busy while costs were measured: other programs used 0.9"
     assert validation_text(busy).count(f"Warnings of the calibrations\n  - {told}") == 1
-    assert validation_document(busy)["cautions"] == [told] and "text:" not in validation_text(busy)
+    assert validation_document(busy)["warnings"] == [told] and "text:" not in validation_text(busy)
 
 
 def test_a_ledger_without_a_clean_trial_says_so_and_shows_what_there_is():
@@ -340,6 +340,12 @@ def test_the_latest_ledger_is_found_by_host_and_workload(tmp_path: Path, monkeyp
     kept = [latest("abc", title) for title in ("imagenet-like", "mine")]
     assert [[p.prediction.idle for p in one.points] for one in kept if one] == [[0.3], [0.9]]
     for path in tmp_path.rglob("abc-*.json"):
+        text, older = path.read_text(), {'"schema_version": 7': '"schema_version": 6', '"slowdown"': '"pace"'}
+        for new, old in ({'"warnings"': '"cautions"'} | older).items():
+            text = text.replace(new, old)
+        path.write_text(text)
+    assert latest("abc", "imagenet-like") == kept[0]  # the keys of version 6 had other names
+    for path in tmp_path.rglob("abc-*.json"):
         path.write_text(path.read_text().replace('"schema_version": 6', '"schema_version": 4'))
     assert latest("abc", "imagenet-like") is None  # recorded by an earlier coresim
 
@@ -385,6 +391,24 @@ def test_the_declared_grid_has_the_eight_jobs_and_most_points_near_the_knee():
     assert len({setting.workload for setting in grid.settings}) == 8
     near = sum(0.8 <= setting.ratio <= 1.25 for setting in grid.settings)
     assert near > len(grid.settings) / 2
+
+
+def test_a_calibration_is_for_whole_scans_and_about_twenty_trials():
+    settings = load_grid(Path(__file__).parents[2] / "calibration" / "grid.toml").settings
+    found = portions(settings)
+    assert sorted(map(repr, settings)) == sorted(repr(setting) for portion in found for setting in portion)
+    for portion in found:
+        assert len({setting.job for setting in portion}) == 1
+        assert sum(setting.repeats for setting in portion) <= 1.5 * FRESH
+        for setting in portion:  # all workers of a scan face the step time of one calibration
+            scan = {replace(other, workers=1, repeats=1) for other in portion}
+            assert not any(replace(s, workers=1, repeats=1) in scan for s in settings if s not in portion), setting
+    job = [setting for setting in settings if setting.job == settings[0].job]
+    assert len(portions(job)) == 3  # of 55 trials
+    once = [replace(setting, repeats=1) for setting in job[:FRESH]]
+    assert list(map(len, portions(once))) == [FRESH] and portions([]) == []
+    whole = [replace(settings[0], workers=n, repeats=2) for n in range(1, 1 + FRESH)]
+    assert portions(whole) == [whole]  # a scan is not cut
 
 
 def test_recommend_shows_the_latest_ledger_of_its_host_and_workload(

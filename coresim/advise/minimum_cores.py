@@ -19,7 +19,7 @@ Predict = Callable[[JobSetting, Study], Estimate]
 ROUNDING = 1e-12
 
 
-def cores_needed(scenario: Scenario, option: Option, study: Study, predicted: Predict = predict) -> Point | None:
+def minimum_cores(scenario: Scenario, option: Option, study: Study, predicted: Predict = predict) -> Point | None:
     """The setting with the fewest cores per accelerator whose GPU idle is within the target; None: none has it.
 
     At every core count the workers and credits that no bound forbids are scanned, those with about one worker for each

@@ -15,22 +15,22 @@ from coresim.units import format_bytes, format_duration
 
 #: The share by which the parts of a batch may differ from its whole time, and how often they are measured until then.
 CONTRADICTION, TIMES = 0.25, 3
-#: The share of batches for which the trainer must have waited: then the worker sets the pace.
+#: The share of batches for which the trainer must have waited: then the worker limits the loader.
 AWAITED = 0.9
 QUIET = "close other programs and measure again"
 TENSORS = "return tensors from the collate function: they are handed over in shared memory"
 
 
-def cautions_of(found: Calibration) -> list[HostWarning]:
+def warnings_of(found: Calibration) -> list[HostWarning]:
     """Reasons to trust the calibration less, each with the remedy."""
     result = []
     if found.busy:
         cores = stats.mean([run.others for run in found.runs if found.disturbed(run)])
         value = f"other programs used {cores:.1f} cores"
         result.append(HostWarning("the machine was busy while costs were measured", value, QUIET))
-    paces = [run.pace / found.usual_pace[run.workers] for run in found.runs]
-    if max(paces) - min(paces) > CONTRADICTION:
-        value = f"{min(paces):.2f} to {max(paces):.2f} of its usual CPU time for the same work"
+    slowdowns = [run.sampler_s / found.usual_sampler_s[run.workers] for run in found.runs]
+    if max(slowdowns) - min(slowdowns) > CONTRADICTION:
+        value = f"{min(slowdowns):.2f} to {max(slowdowns):.2f} of its usual CPU time for the same work"
         result.append(HostWarning("the machine changed its speed", value, f"{QUIET}, or take the interval seriously"))
     lone = found.of(1)
     counts = [run.threads for run in lone if run.threads]

@@ -11,8 +11,8 @@ from coresim.model.warning import HostWarning
 from coresim.units import format_duration
 
 
-def program_cautions(found: Sequence[dict[str, Any]], today: Today) -> Iterator[HostWarning]:
-    """Cautions of the loop, then of the loader; ``found``: what each rank told, by rank."""
+def program_warnings(found: Sequence[dict[str, Any]], today: Today) -> Iterator[HostWarning]:
+    """Warnings of the loop, then of the loader; ``found``: what each rank told, by rank."""
     first = found[0]
     step = first["step"]
     if not first["settings"]["cuda"]:
@@ -48,4 +48,4 @@ def program_cautions(found: Sequence[dict[str, Any]], today: Today) -> Iterator[
             f"{broken['count']} of {broken['of']}, the first with {broken['first']}",
             seen or "a program that does not catch this ends there: repair them, or leave them out of the data set",
         )
-    yield from (HostWarning(*told) for told in first["loader"]["cautions"])
+    yield from (HostWarning(*told) for told in first["loader"]["warnings"])
