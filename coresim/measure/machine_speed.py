@@ -44,8 +44,8 @@ ROWS = 1 << 13
 STOP_S = 5.0
 #: How often the sampler asks whether it is still wanted, and shows that it goes on, s.
 POLL_S = 0.1
-#: How often its user looks for a round, s.
-POLL_S = 0.01
+#: How often its user checks for a round, s.
+ROUND_S = 0.01
 #: Clocks and neighbours change a machine's speed by less than this factor. Larger changes were seen while a virtual
 #: machine was paused; they say nothing about the samples that ran at other moments.
 MOST_SLOWER = 2.0
@@ -120,8 +120,8 @@ class SpeedSampler(AbstractContextManager["SpeedSampler"]):
                     f"a sample did not end for {PATIENCE:g} s in the process that samples the machine's speed; does it"
                     " wait for a lock, or for a thread that the program started before?"
                 )
-            time.sleep(POLL_S)
-            waited += POLL_S
+            time.sleep(ROUND_S)
+            waited += ROUND_S
         first, last = np.searchsorted(rows[:, 0], (begin, end))
         return rows[first : last + 1].copy()
 
@@ -202,7 +202,7 @@ def mean_sampler_s(runs: Sequence[CalibrationRun], cpus: int) -> dict[int, float
         alike = [run for run in runs if busy[run.workers] == busy[count]]
         times = [run.sampler_s for run in alike if run.others <= MOST_OTHERS * cpus] or [run.sampler_s for run in alike]
         middle = stats.median(times)
-        found[count] = stats.mean([min(MOST_SLOWER * middle, max(middle / MOST_SLOWER, time)) for time in times])
+        found[count] = stats.mean([min(MOST_SLOWER * middle, max(middle / MOST_SLOWER, own)) for own in times])
     return found
 
 

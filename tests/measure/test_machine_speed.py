@@ -237,7 +237,7 @@ def test_who_goes_on_is_waited_for_however_long_it_takes(tmp_path: Path, monkeyp
             sampler._signs += 1
             sampler._head[0] = sampler._signs[0] >= looks
 
-        monkeypatch.setattr(machine_speed, "PATIENCE", 2 * machine_speed.POLL_S)
+        monkeypatch.setattr(machine_speed, "PATIENCE", 2 * machine_speed.ROUND_S)
         monkeypatch.setattr(sampler._process, "is_alive", lambda: True)
         monkeypatch.setattr(time, "sleep", look)
         assert seen_just_now(sampler) == 0.5
