@@ -40,7 +40,8 @@ def profile_of(
     samples: int | None = first["settings"]["samples"]
     cpus = set(chain.from_iterable(told["settings"]["cpus"] for told in found))
     host = read_host(affinity=lambda: cpus)
-    step = _step(found)
+    how = DEVICE if first["step"]["device"] else STEP
+    step = Measurement("accelerator.step", "s/step", tuple(tuple(step_seconds(told)) for told in found), how)
     measured = [step, *_beside(found), *costs_of(first)]
     speed = speed_table(measured, host)
     today = today_of(found, command, len(cpus))
@@ -207,11 +208,6 @@ def step_seconds(told: dict[str, Any]) -> list[float]:
     """A rank's steps without waiting: the device's own time where it has one, else the loop's."""
     found: list[float] = told["step"]["device"] or told["step"]["steps"]
     return found
-
-
-def _step(found: Found) -> Measurement:
-    how = DEVICE if found[0]["step"]["device"] else STEP
-    return Measurement("accelerator.step", "s/step", tuple(tuple(step_seconds(told)) for told in found), how)
 
 
 def _beside(found: Found) -> list[Measurement]:

@@ -14,7 +14,7 @@ WATCHED = 4
 def tensors(value: Any) -> Iterator[Any]:
     """The tensors of a batch, in order, through lists, tuples, mappings and the attributes of objects."""
     parts: Iterable[Any] = ()
-    if is_tensor(value):
+    if hasattr(value, "_version") and hasattr(value, "untyped_storage"):  # torch's, which is not imported for this
         yield value
     elif isinstance(value, Mapping):
         parts = value.values()
@@ -40,11 +40,6 @@ def samples_in(batch: Any) -> int | None:
     except Exception:  # a program's own type of batch may raise anything
         return None
     return length
-
-
-def is_tensor(value: Any) -> bool:
-    """Whether it is a torch tensor; torch is not imported for that."""
-    return hasattr(value, "_version") and hasattr(value, "untyped_storage")
 
 
 def rebuilt(value: Any, leaf: Callable[[Any], Any]) -> Any:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from coresim.attaching.launch import Program, session_folder, spoken, started
+from coresim.attaching import family
+from coresim.attaching.launch import Program, session_folder, spoken
 from coresim.attaching.session import KEPT, LOADER, READY, TRIAL, Folder, SessionPlan
 from coresim.errors import CoresimError
 from coresim.measure.system_root import check_proc
@@ -66,7 +67,7 @@ def attach(request: AttachRequest, write: Callable[[bytes], object], progress: P
     check_proc()
     with session_folder() as folder:
         folder.write_plan(request)
-        with started(request.command, folder, write) as program:
+        with family.adopting(), Program(request.command, folder, write) as program:
             return _Conductor(request, folder, program, progress).run()
 
 
@@ -171,9 +172,7 @@ class _Conductor:
 
         What else it leaves running is not waited for: a compiler's workers, say, never end.
         """
-        code = self._program.exit_code
-        if code is None:
-            self._ended = None
+        if (code := self._program.exit_code) is None:
             return None
         self._ended = self._ended or time.monotonic()
         left, ranks = self._program.members(), self._folder.ranks().keys()

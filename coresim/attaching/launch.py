@@ -10,7 +10,7 @@ import tempfile
 import textwrap
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -28,8 +28,8 @@ WORD = 60
 REMEMBERED = 4000
 
 
-class Program:
-    """The running command."""
+class Program(AbstractContextManager["Program"]):
+    """The command while it runs; at the end nothing of it is left."""
 
     def __init__(self, command: Sequence[str], folder: Folder, write: Callable[[bytes], object]) -> None:
         self.command = tuple(command)
@@ -64,7 +64,7 @@ class Program:
         lines = self._tail.decode(errors="replace").split("\n")
         return next((line.strip() for line in reversed(lines) if any(map(str.isalnum, line))), "")
 
-    def end(self) -> None:
+    def __exit__(self, *_: object) -> None:
         """End all of it; what it says while it ends is of no use to anybody."""
         self._write = None
         family.end(self._process.pid, self.mark)
@@ -105,17 +105,6 @@ def _start(command: Sequence[str], environ: Mapping[str, str]) -> subprocess.Pop
         script = isinstance(error, PermissionError) and command[0].endswith(".py")
         remedy = f"start it with its interpreter: -- python {command[0]}" if script else "check the command after --"
         raise InputError(f"cannot start {command[0]!r}: {error.strerror}; {remedy}") from None
-
-
-@contextmanager
-def started(command: Sequence[str], folder: Folder, write: Callable[[bytes], object]) -> Iterator[Program]:
-    """The command while it runs; at the end nothing of it is left."""
-    with family.adopting():
-        program = Program(command, folder, write)
-        try:
-            yield program
-        finally:
-            program.end()
 
 
 @contextmanager

@@ -26,16 +26,14 @@ DRAINED = 4
 
 def settings(loader: Any, iterator: Any, cuda: bool) -> dict[str, Any]:
     """The loader's settings, the rank's place, the CPUs that it may use, and whether it trains on a CUDA device."""
-    size = getattr(loader, "batch_size", None)
-    if size is None:
-        size = getattr(getattr(loader, "batch_sampler", None), "batch_size", None)
+    sampler = getattr(loader, "batch_sampler", None)
     context = getattr(loader, "multiprocessing_context", None)
     return {
         "loader": type(loader).__name__,
         "dataset": type(iterator._dataset).__name__,
         "samples": _length(iterator._dataset),
-        "batch_size": size,
-        "batched": getattr(loader, "batch_sampler", None) is not None,
+        "batch_size": getattr(sampler, "batch_size", None) or getattr(loader, "batch_size", None),
+        "batched": sampler is not None,
         "workers": iterator._num_workers,
         "prefetch_factor": getattr(iterator, "_prefetch_factor", None),
         "pin_memory": bool(iterator._pin_memory),
@@ -72,11 +70,10 @@ def _length(dataset: Any) -> int | None:
 def place() -> dict[str, int]:
     """Which rank this is, and how many there are on this host."""
     distributed = sys.modules.get("torch.distributed")
-    running = distributed is not None and distributed.is_available() and distributed.is_initialized()
-    world = distributed.get_world_size() if running else 1  # type: ignore[union-attr]
-    rank = distributed.get_rank() if running else 0  # type: ignore[union-attr]
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", world)) if running else 1
-    return {"rank": rank, "world": world, "local_world": here}
+    if distributed is None or not (distributed.is_available() and distributed.is_initialized()):
+        return {"rank": 0, "local_world": 1}
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", distributed.get_world_size()))
+    return {"rank": distributed.get_rank(), "local_world": here}
 
 
 def steady(periods: Sequence[Period], workers: int | None) -> bool:

@@ -68,17 +68,20 @@ def _inside(
     args: argparse.Namespace, command: list[str], interval: float, until: float, write: Callable[[str], None]
 ) -> int:
     """Start the command with the hooks in it, and watch it."""
-    from coresim.attaching.inside import watched_inside
-    from coresim.attaching.launch import mark
+    from coresim.attaching.inside import Inside
+    from coresim.attaching.launch import environment, mark, session_folder
+    from coresim.attaching.session import SessionPlan
 
-    with watched_inside() as inside:
+    with session_folder() as folder:
+        folder.write_plan(SessionPlan(only_watch=True))
+        inside = Inside(folder)
         with family.adopting():
-            started = _start(command, inside.environ, quiet=args.json)
+            started = _start(command, environment(folder), quiet=args.json)
             try:
                 ticks = _watch(started.pid, interval, until, write, inside)
             finally:
                 # A trainer that is ended leaves its workers, and a launcher its ranks, which have own sessions.
-                family.end(started.pid, mark(inside.folder))
+                family.end(started.pid, mark(folder))
                 started.wait()
         return _print(args, ticks, inside.overall())
 

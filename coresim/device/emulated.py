@@ -163,14 +163,11 @@ class EmulatedDevice(Device):
             (torch.accelerator, "set_device_index"): lambda device: None,
             (torch.Tensor, "pin_memory"): lambda batch: self.pin(batch),
         }
-        usual = {place: getattr(*place) for place in ours}
-        try:
+        with contextlib.ExitStack() as usual:
             for place, function in ours.items():
+                usual.callback(setattr, *place, getattr(*place))
                 setattr(*place, function)
             yield
-        finally:
-            for place, function in usual.items():
-                setattr(*place, function)
 
     def name(self) -> str:
         """What it is like."""

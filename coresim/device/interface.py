@@ -40,10 +40,6 @@ class Device:
         """An event: the moment at which the device has done all that is queued so far."""
         return time.perf_counter()
 
-    def query(self, event: Any) -> bool:
-        """Whether the device has reached an event; the host does not wait for it."""
-        return True
-
     def elapsed(self, start: Any, end: Any) -> float:
         """Device seconds between two events; both must be reached."""
         return float(end - start)
@@ -105,10 +101,6 @@ class CudaDevice(Device):
         event.record(self._cuda.current_stream(self.place))
         return event
 
-    def query(self, event: Any) -> bool:
-        """Whether all work before the event is done."""
-        return bool(event.query())
-
     def elapsed(self, start: Any, end: Any) -> float:
         """Seconds between two events (CUDA gives milliseconds, resolved to about half a microsecond)."""
         return float(start.elapsed_time(end)) / 1e3
@@ -165,11 +157,6 @@ def map_tensors(batch: Any, change: Callable[[Any], Any]) -> Any:
     """A batch with ``change`` applied to every tensor in it."""
     is_tensor = load_torch().is_tensor
     return mapped(batch, lambda part: change(part) if is_tensor(part) else part)
-
-
-def to_device(batch: Any, device: Device) -> Any:
-    """A batch with its tensors on the device, as training loops write it."""
-    return map_tensors(batch, device.copy)
 
 
 def batch_bytes(batch: Any) -> int:

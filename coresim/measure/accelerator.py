@@ -18,7 +18,7 @@ from typing import Any
 from coresim import stats
 from coresim.device import models
 from coresim.device.emulated import open_device
-from coresim.device.interface import Device, batch_bytes, to_device
+from coresim.device.interface import Device, batch_bytes, map_tensors
 from coresim.errors import CoresimError, InputError
 from coresim.measure import training_step
 from coresim.measure.machine_speed import MOST_OTHERS
@@ -130,7 +130,7 @@ def measure_here(config: AcceleratorConfig) -> AcceleratorResult:
 
 
 def _measured(config: AcceleratorConfig, step: models.Step, host_batch: Any, device: Device) -> AcceleratorResult:
-    batch = to_device(host_batch, device)
+    batch = map_tensors(host_batch, device.copy)
     levels = training_step.busy_levels(len(os.sched_getaffinity(0))) if config.busy is None else config.busy
     warm, _, found = training_step.measure_training(
         step, batch, host_batch, device, seconds=config.seconds, steps=config.steps, levels=levels

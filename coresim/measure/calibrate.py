@@ -32,6 +32,7 @@ from coresim.measure.pacing import DRAINED, FIRST, RATIOS, SLOW, UNUSUAL, Pacing
 from coresim.measure.protocol import Progress, others_meter, part_of
 from coresim.measure.subject import Layout, Subject
 from coresim.measure.trial import TimedStep, Trial, run_trial
+from coresim.model.lock import PASSING
 from coresim.workloads.base import batch_facts, touch
 
 #: Wall seconds of a calibration, in `recommend` and in `validate`. Slow batches take longer: a few of each are needed.
@@ -106,7 +107,7 @@ class Calibration:
         sampled: share of each CPU that sampling takes.
         batch_facts: bytes and arrays of one batch.
         inline: short runs in which the trainer prepared, behind all others; empty: none was made.
-        passing: `coresim.measure.lock_passing.measure_passing`, of stages in threads.
+        passing: `coresim.measure.lock_passing.measure_passing` where stages ran in threads.
     """
 
     subject: Subject
@@ -116,7 +117,7 @@ class Calibration:
     sampled: float
     batch_facts: tuple[int, int] = (0, 0)
     inline: tuple[CalibrationRun, ...] = ()
-    passing: float | None = None
+    passing: float = PASSING
 
     def of(self, workers: int) -> list[CalibrationRun]:
         """The runs with so many workers; disturbed ones count only if there are too few others."""
@@ -195,14 +196,12 @@ def calibrate(
             if not wanted:
                 break
             for place, count in enumerate(wanted):
-                workers = count if subject.threads or count <= most else made.crowd(count)
-                if workers is None:
-                    continue
-                made.run(workers, number, part_of(progress, number * len(counts) + place, rounds * len(counts)))
+                if workers := count if subject.threads or count <= most else made.crowd(count):
+                    made.run(workers, number, part_of(progress, number * len(counts) + place, rounds * len(counts)))
             number += 1
         inline = made.inline(rounds, alone * share, progress) if alone and not made.slow else ()
         sampled = sampler.cpu_s / (time.perf_counter() - began) / cpus
-    usual, passing = mean_sampler_s(made.runs, cpus), measure_passing() if subject.threads else None
+    usual, passing = mean_sampler_s(made.runs, cpus), measure_passing() if subject.threads else PASSING
     return Calibration(subject, tuple(made.runs), cpus, usual, sampled, made.batch_facts, inline, passing)
 
 
@@ -281,8 +280,8 @@ class _RunMaker:
         lone = [run for run in self.runs if run.workers == 1]
         return stats.median([note.made - note.began for note in lone[-1].trial.notes]) if lone else None
 
-    def crowd(self, least: int) -> int | None:
-        """How many workers want one core more than there are, ``least`` at the least; None: a crowd is not worth a run.
+    def crowd(self, least: int) -> int:
+        """How many workers want one core more than there are, ``least`` at the least; 0: a crowd is not worth a run.
 
         A crowd shows hand-overs, so it runs where they are a notable part of the time between two batches. If samples
         wait, many workers also show more of the waits. With slow batches a crowd takes longer than all other runs.
@@ -297,4 +296,4 @@ class _RunMaker:
             period = stats.mean([note.made - note.began for note in run.trial.notes]) / run.workers
             crowd = max(least, min(self.waiting, wanted, room))
             self.crowded = crowd if crowd > least or taken > NOTABLE_HANDOVER * period else 0
-        return self.crowded or None
+        return self.crowded

@@ -48,19 +48,14 @@ def usual_sampler_times(found: Calibration) -> Mapping[int, float]:
 
 def _telling(found: Calibration) -> tuple[list[CalibrationRun], list[list[float]], list[CalibrationRun]]:
     """The runs with the fewest workers, how long their samples wait, and the runs that the costs of work come from."""
-    lone = found.of(_fewest(found))
+    lone = found.of(min(found.counts))
     waits = waits_of(found, lone)
     return lone, waits, busiest(found, lone) if waits and not found.subject.threads else lone
 
 
-def _fewest(found: Calibration) -> int:
-    """The fewest workers that ran; they show what a sample costs."""
-    return min(found.counts)
-
-
 def _most(found: Calibration) -> int:
     """The most workers that are no crowd: as many as CPUs, or the fewest if the loader runs with no fewer."""
-    return max(found.cpus, _fewest(found))
+    return max(found.cpus, min(found.counts))
 
 
 def _machine(found: Calibration) -> Iterator[Measurement]:
@@ -146,7 +141,7 @@ def _receiving(found: Calibration, telling: Sequence[CalibrationRun]) -> Iterato
         values = [[step.cpu / found.slower(run) for step in run.received] for run in runs]
         name = "receive.cpu" if count == 1 else f"receive.cpu.{count}"
         yield Measurement(name, "s/batch", _kept(values), f"{_who(found, runs)}; per batch, in the trainer; CPU time")
-        if count == _fewest(found):
+        if count == min(found.counts):
             freed = [[step.freed / found.slower(run) for step in run.received] for run in runs]
             yield Measurement(RELEASED, "s/batch", _kept(freed), f"{how}; the part that frees the batch before")
     # Without a step in between, the trainer asks before the maker's sending thread gets the interpreter's lock from the

@@ -93,7 +93,7 @@ class SpeedSampler(AbstractContextManager["SpeedSampler"]):
 
         Speeds are averaged, not costs: a worker gets more done while its CPU is fast.
         """
-        rows = self._during(min(note.began for note in notes), max(note.made for note in notes))
+        rows = self._until(max(note.made for note in notes))
         moments, speeds = rows[:, 0], 1.0 / rows[:, 1:]
         found = []
         for note in notes:
@@ -103,14 +103,14 @@ class SpeedSampler(AbstractContextManager["SpeedSampler"]):
             found.append(float(speeds[place, self._cpus.index(note.cpu_number)].mean()))
         return 1.0 / stats.mean(found)
 
-    def _during(self, begin: float, end: float) -> NDArray[np.float64]:
-        """The rounds of that time, and the next; waits for it while the sampler shows that it goes on."""
+    def _until(self, end: float) -> NDArray[np.float64]:
+        """All rounds up to the one after ``end``; waits for it while the sampler shows that it goes on."""
         signs, waited = -1.0, 0.0
         while True:
             made = int(self._head[0])
             rows = np.roll(self._rows, -made, axis=0)[-made:] if made >= ROWS else self._rows[:made]
             if made and rows[-1, 0] >= end:
-                break
+                return rows.copy()
             if not self._process.is_alive():
                 raise CoresimError("the process that samples the machine's speed has died; measure again")
             if signs != (signs := float(self._signs[0])):
@@ -122,8 +122,6 @@ class SpeedSampler(AbstractContextManager["SpeedSampler"]):
                 )
             time.sleep(ROUND_S)
             waited += ROUND_S
-        first, last = np.searchsorted(rows[:, 0], (begin, end))
-        return rows[first : last + 1].copy()
 
     def _sample(self) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)

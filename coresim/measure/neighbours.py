@@ -14,19 +14,16 @@ import contextlib
 import itertools
 import multiprocessing
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from pathlib import Path
 
 from coresim.measure import protocol
 from coresim.measure.bandwidth import array_bytes, available_memory, cache_size, triad
-from coresim.measure.processes import Link, single_threaded
+from coresim.measure.processes import single_threaded
 from coresim.measure.protocol import Clocks, Context, Timing
-from coresim.measure.system_root import SystemRoot
-from coresim.measure.topology import allowed_cores, on_cpus
-from coresim.measure.worker_pool import ROUNDS, physical_cpus, rounds, worker_pool
+from coresim.measure.topology import on_cpus
+from coresim.measure.worker_pool import ROUNDS, physical_cpus, press, rounds, serve, worker_pool
 from coresim.model.measurement import Measurement
 
 #: Turns of the loop that spins: about a millisecond, so that a change of the clock within it does not matter.
@@ -51,7 +48,7 @@ def measure_droop(context: Context) -> list[Measurement]:
         return []
     found: dict[int, dict[int, list[float]]] = {1: {}, len(cpus): {}}
     turns = rounds(
-        _spin, cpus=cpus, counts=list(found), context=context, name="spinning", doing="spinning on all cores"
+        partial, _spin, cpus=cpus, counts=list(found), context=context, name="spinning", doing="spinning on all cores"
     )
     for count, members in turns:
         for place, timings in members.items():
@@ -60,12 +57,9 @@ def measure_droop(context: Context) -> list[Measurement]:
     return [Measurement(f"spin.{count}", "s", tuple(map(tuple, own.values())), how) for count, own in found.items()]
 
 
-def _spin() -> Callable[[], None]:
-    def turn() -> None:
-        for _ in range(TURNS):
-            pass
-
-    return turn
+def _spin() -> None:
+    for _ in range(TURNS):
+        pass
 
 
 def measure_pressure(work: Callable[[], object], context: Context) -> list[Measurement]:
@@ -83,8 +77,10 @@ def measure_pressure(work: Callable[[], object], context: Context) -> list[Measu
     if len(cpus) < 2:
         return []
     rates = [(0, 0.0), *pressures(len(cpus) - 1)]
-    with streams(cpus[1:]) as press, on_cpus(cpus[:1]):
-        levels = {round(100 * count * rate): partial(press, count, rate) for count, rate in rates}
+    size = array_bytes(cache_size(), len(cpus) - 1, available_memory())
+    pool = worker_pool(serve, pieces, size, cpus=cpus[1:], doing="pressing on the memory")
+    with pool as children, on_cpus(cpus[:1]):
+        levels = {round(100 * count * rate): partial(press, children, count, rate) for count, rate in rates}
         found = _beside(work, levels, context, "the job under pressure")
     how = "CPU time of the same work on one core, while other cores stream memory (triad) for a share of the time"
     return [Measurement(f"pressure.{percent}", "s", (tuple(values),), how) for percent, values in found.items()]
@@ -98,51 +94,18 @@ def pressures(others: int) -> list[tuple[int, float]]:
     return found
 
 
-@contextmanager
-def streams(cpus: Sequence[int]) -> Iterator[Callable[[int, float], AbstractContextManager[None]]]:
-    """Processes that can stream memory, one on each CPU, all at rest.
-
-    Yields:
-        A function that lets so many of them stream, each for a share of the time; it returns when they do.
-    """
-    size = array_bytes(cache_size(), len(cpus), available_memory())
-    with worker_pool(_stream, size, cpus=cpus, doing="pressing on the memory") as children:
-
-        def press(count: int, rate: float) -> AbstractContextManager[None]:
-            for place, child in enumerate(children):
-                child.send(rate if place < count else 0.0)
-            for child in children:
-                child.receive()
-            return contextlib.nullcontext()
-
-        yield press
-
-
-def _stream(link: Link, size: int) -> None:
-    """STREAM's triad over arrays larger than the last-level cache, for a share of the time."""
+def pieces(size: int) -> Callable[[], None]:
+    """STREAM's triad over arrays larger than the last-level cache, a piece of them at each call."""
     run, step = triad(size), SLICE_BYTES // 8
-    pieces = itertools.cycle([slice(begin, begin + step) for begin in range(0, size // 8, step)])
-    link.send(("ready", None))
-    while True:
-        rate: float = link.recv()
-        link.send(("pressing", None))
-        while rate > 0 and not link.poll():
-            began = time.perf_counter()
-            run(next(pieces))
-            if rate < 1:
-                time.sleep((time.perf_counter() - began) * (1 / rate - 1))
+    parts = itertools.cycle([slice(begin, begin + step) for begin in range(0, size // 8, step)])
+    return lambda: run(next(parts))
 
 
-def sibling_cpus(root: Path = Path("/")) -> tuple[int, int] | None:
-    """Two hardware threads of one core on which this process may run; None where there are none."""
-    return next(((first, more[0]) for first, *more in allowed_cores(SystemRoot(root)) if more), None)
-
-
-def measure_siblings(work: Callable[[], object], pair: tuple[int, int], context: Context) -> list[Measurement]:
+def measure_siblings(work: Callable[[], object], pair: Sequence[int], context: Context) -> list[Measurement]:
     """Measure ``sibling.1`` and ``sibling.2`` (s, CPU time of one call of ``work``) alone and beside the same work.
 
     Only in a process that may fork. ``work`` is the same work at each call, a millisecond long at least; it runs on
-    the first of the two hardware threads, which `sibling_cpus` gives.
+    the first of the two hardware threads.
     """
     fork = multiprocessing.get_context("fork")
 

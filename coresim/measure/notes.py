@@ -265,9 +265,8 @@ class Reader:
         samples = self._together(index) if at_once else [timed(partial(self._value, place)) for place in places]
         after = queued_seconds()
         batch, note = noted(samples, self._join, self._take_steps() if self._batched else (), process)
-        if before is None or after is None:
-            return batch, note
-        return batch, note._replace(queued=after - before, waited=before)
+        queued = None if before is None or after is None else after - before
+        return batch, note._replace(queued=queued, waited=before)
 
     def _join(self, values: list[Any]) -> Any:
         return self._collate(values if self._batched else values[0])

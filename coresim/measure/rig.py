@@ -5,10 +5,8 @@ from __future__ import annotations
 import copy
 import importlib.util
 import sys
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ from coresim.measure.staged import StagedSubject
 from coresim.measure.stand_in import StandInSubject
 from coresim.measure.subject import Layout, Subject
 from coresim.model.loader_settings import LoaderSettings
-from coresim.workloads.base import DatasetWorkload, Workload, blamed, seed_everything
+from coresim.workloads.base import DatasetWorkload, Workload, seed_everything
 from coresim.workloads.named import WorkloadSpec
 
 MOST_FILES = 4096
@@ -139,12 +137,7 @@ def _seconds_per_sample(subject: Subject) -> tuple[float, float]:
 def _stages_of(workload: Workload) -> Subject:
     torch = _torch_loader()
     collate = workload.collate if torch is None else torch.collation(workload)
-    return StagedSubject(workload, partial(_joined, workload.name, collate))
-
-
-def _joined(name: str, collate: Callable[[list[Any]], Any], samples: list[Any]) -> Any:
-    with blamed(f"{name}: collating {len(samples)} samples", "give a collate function that joins them"):
-        return collate(samples)
+    return StagedSubject(workload, collate)
 
 
 def _torch_loader() -> Any:

@@ -34,10 +34,9 @@ def speeds(found: Calibration, most: int) -> Iterator[Measurement]:
         values = tuple((measure(run) / found.slower(run),) for run in found.of(count))
         how = f"{found.subject.loader}, {count} workers at work; {what} per sample, with its part of the collation"
         yield Measurement(f"scaling.{count}", "s/sample", values, how)
-    if found.passing is not None:
+    if threads:
         how = "a loop of the interpreter in 1, 2 and 4 threads, the fastest of three rounds"
         yield Measurement("lock.passing", "share", ((found.passing,),), how)
-    if threads:
         yield from lock_share(found)
 
 
@@ -88,11 +87,6 @@ def lock_share(found: Calibration) -> Iterator[Measurement]:
     )
     if most / times[most] > GAIN * fewer / times[fewer] or 1.0 - cpu / wall < WAITED:
         return
-    share = (
-        times[most]
-        / most
-        / times[counts[0]]
-        / lock.longer(most, lock.PASSING if found.passing is None else found.passing)
-    )
+    share = times[most] / (most * times[counts[0]] * lock.longer(most, found.passing))
     how = f"{found.subject.loader}: {most} threads get no more done than the lock lets through; {fewer} nearly as much"
     yield Measurement("lock.share", "share", ((min(1.0, share),),), how)

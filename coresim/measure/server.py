@@ -24,12 +24,13 @@ from coresim.measure.calibrate import BUDGET_S, calibrate
 from coresim.measure.forked import run_forked
 from coresim.measure.handover import of_small
 from coresim.measure.machine_speed import OWN_WORK
-from coresim.measure.neighbours import measure_pressure, measure_siblings, sibling_cpus
+from coresim.measure.neighbours import measure_pressure, measure_siblings
 from coresim.measure.processes import START_TIMEOUT, Child, HangError, Link
 from coresim.measure.protocol import Context, Progress
 from coresim.measure.rig import DatasetFacts, Rig, loader_of
 from coresim.measure.senders import SENDERS_SHARE, measure_senders
 from coresim.measure.subject import PATIENCE, Subject
+from coresim.measure.topology import allowed_cores
 from coresim.measure.trust import agreeing, warnings_of
 from coresim.model.measurement import Measurement
 from coresim.model.warning import HostWarning
@@ -85,7 +86,7 @@ class Server:
     """A fresh process with the data set of ``spec``; use it in a ``with`` block.
 
     The data set's files exist already. ``build_timeout``: the longest that building may take, s; None: no limit.
-    ``tell`` is told what is going on. ``more(link, rig, message)`` runs in the process and answers all other messages.
+    ``tell`` is told what is going on. ``more(rig, message)`` runs in the process and answers all other messages.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class Server:
         *,
         build_timeout: float | None = None,
         tell: Callable[[str], None] = lambda what: None,
-        more: Callable[[Link, Rig, Any], None] | None = None,
+        more: Callable[[Rig, Any], Any] | None = None,
     ) -> None:
         self._tell, self._timeout = tell, build_timeout
         self._child = Child(_serve, spec, more, limited=False, doing=f"preparing samples of {spec.target}")
@@ -159,7 +160,7 @@ class Server:
         return self._wait(doing, time.monotonic(), START_TIMEOUT + PATIENCE)
 
 
-def _serve(link: Link, spec: WorkloadSpec, more: Callable[[Link, Rig, Any], None] | None) -> None:
+def _serve(link: Link, spec: WorkloadSpec, more: Callable[[Rig, Any], Any] | None) -> None:
     spec.load()
     link.send(("imported", None))
     threads = importlib.import_module("torch").get_num_threads() if importlib.util.find_spec("torch") else 0
@@ -179,7 +180,7 @@ def _serve(link: Link, spec: WorkloadSpec, more: Callable[[Link, Rig, Any], None
             run_forked([partial(_store, rig, message)], "the data set")
             link.send(("stored", None))
         elif more is not None:
-            more(link, rig, message)
+            link.send(("answered", more(rig, message)))
 
 
 def _pinning(link: Link, rig: Rig, ask: Ask) -> Calibrated:
@@ -235,7 +236,7 @@ def _pressed(subject: Subject, seconds: float, warnings: list[HostWarning]) -> l
         for place in places:
             subject.sample(place)
 
-    pair = sibling_cpus()
+    pair = next((cpus[:2] for cpus in allowed_cores() if len(cpus) > 1), None)
     shared_s = SIBLINGS * seconds if pair else 0.0
     shared = measure_siblings(work, pair, Context(shared_s, warnings=warnings)) if pair else []
     return [*measure_pressure(work, Context(seconds - shared_s, warnings=warnings)), *shared]
@@ -243,7 +244,5 @@ def _pressed(subject: Subject, seconds: float, warnings: list[HostWarning]) -> l
 
 def _store(rig: Rig, path: Path) -> None:
     if importlib.util.find_spec("torch") is not None:
-        import torch  # noqa: PLC0415 (torch is optional and heavy)
-        from torch.utils.data import default_convert  # noqa: PLC0415
-
-        torch.save(default_convert(rig.batch()), path)  # type: ignore[no-untyped-call]
+        torch = load_torch()
+        torch.save(torch.utils.data.default_convert(rig.batch()), path)

@@ -16,7 +16,7 @@ from coresim.errors import CoresimError
 from coresim.measure.notes import Note, Prepared, Sample, noted, through, timed, unpacked
 from coresim.measure.subject import Layout, Pipe, Subject, batches_of
 from coresim.model.option import STAGED_LOADER
-from coresim.workloads.base import Workload, mapped
+from coresim.workloads.base import Workload, blamed, mapped
 
 
 class Closed(Exception):
@@ -92,7 +92,7 @@ class StagedPipe(Pipe):
     def __init__(
         self, workload: Workload, collate: Callable[[list[Any]], Any], layout: Layout, indices: Iterator[list[int]]
     ) -> None:
-        self._steps, self._collate = workload.steps(), collate
+        self._steps, self._collate, self._name = workload.steps(), collate, workload.name
         self._indices = itertools.chain.from_iterable(indices)
         self._batch_size = workload.batch_size
         self._dealing, self._gathering = threading.Lock(), threading.Lock()
@@ -158,8 +158,9 @@ class StagedPipe(Pipe):
             number, raws = self._fetched.take()
             began = time.perf_counter()
             samples = [timed(partial(through, steps, raw.value, rng)) for raw in raws]
-            pairs = zip(samples, raws, strict=True)
-            batch, note = noted([sample._replace(cpu=sample.cpu + raw.cpu) for sample, raw in pairs], self._collate)
+            samples = [sample._replace(cpu=sample.cpu + raw.cpu) for sample, raw in zip(samples, raws, strict=True)]
+            with blamed(f"{self._name}: collating {len(raws)} samples", "give a collate function that joins them"):
+                batch, note = noted(samples, self._collate)
             fetch = sum(raw.wall for raw in raws)
             self._prepared.put(number, (batch, note._replace(began=began, fetch=fetch)))
 

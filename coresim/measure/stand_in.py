@@ -1,8 +1,9 @@
 """A small loader of our own as a subject, for a host without torch: worker processes, shared memory, the same protocol.
 
-What it shares with PyTorch's ``DataLoader``: batches are dealt to workers by turns, ``prefetch_factor`` per worker are
-out, arrays lie in memory whose file descriptors the trainer asks a thread of the batch's maker for, and all else is
-pickled through one queue. What it lacks is torch's own cost per tensor; an answer that rests on it says so.
+What it shares with PyTorch's ``DataLoader``: batches are dealt to workers by turns and given in order,
+``prefetch_factor`` per worker are out, arrays lie in memory whose file descriptors the trainer asks a thread of the
+batch's maker for, and all else is pickled through one queue. What it lacks is torch's own cost per tensor; an answer
+that rests on it says so.
 """
 
 from __future__ import annotations
@@ -69,44 +70,35 @@ class _Inline(Pipe):
 class _Pipe(Pipe):
     def __init__(self, reader: tuple[Any, ...], layout: Layout, indices: Iterator[list[int]]) -> None:
         fork = multiprocessing.get_context("fork")
-        self._indices, self._ordered, self._over = indices, layout.ordered, False
+        self._indices, self._over = indices, False
         self._dealt = self._picked = 0
-        self._most = layout.workers * layout.prefetch_factor
         self._results = fork.Queue()
         self._queues = [fork.Queue() for _ in range(layout.workers)]
         self._held: dict[int, Any] = {}
-        self._turns: list[int] = []
         self._processes = [
             fork.Process(target=_work, args=(reader, indices, self._results, os.getpid()), daemon=True)
             for indices in self._queues
         ]
         for process in self._processes:
             process.start()
-        for number in range(self._most):
-            self._deal(number % layout.workers)
+        for _ in range(layout.workers * layout.prefetch_factor):
+            self._deal()
 
-    def _deal(self, worker: int) -> None:
+    def _deal(self) -> None:
         if not self._over:
-            self._queues[worker].put((self._dealt, next(self._indices)))
-            self._turns.append(worker)
+            self._queues[self._dealt % len(self._queues)].put((self._dealt, next(self._indices)))
             self._dealt += 1
 
     def next(self) -> tuple[Any, Note]:
-        number = self._wanted()
-        batch, note = self._held.pop(number)
-        # In order, the next batch goes to the worker whose turn it is; else to the one that has made this.
-        self._deal(self._dealt % len(self._queues) if self._ordered else self._turns[number])
-        self._picked += 1
-        return batch, unpacked(note)
-
-    def _wanted(self) -> int:
-        """The number of the batch to give next, once it is here."""
-        while (self._picked not in self._held) if self._ordered else not self._held:
+        while self._picked not in self._held:
             number, found = self._received()
             if isinstance(found, InputError):
                 raise found
             self._held[number] = found
-        return self._picked if self._ordered else next(iter(self._held))
+        batch, note = self._held.pop(self._picked)
+        self._deal()
+        self._picked += 1
+        return batch, unpacked(note)
 
     def _received(self) -> Any:
         for _ in range(int(PATIENCE / _POLL_S)):

@@ -25,7 +25,7 @@ SILENT = "no batch came for {:g} s; make the data set answer (a lock, a network,
 class Layout:
     """How to run a subject; the fields mean what they mean in ``[loader]`` of a scenario.
 
-    ``workers`` = 0 is the loader in the trainer's own process.
+    ``workers`` = 0 is the loader in the trainer's own process. Our own small loader keeps the order in any case.
     """
 
     workers: int

@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 from coresim.measure.system_root import SystemRoot, cpu_list, whole
@@ -48,8 +49,9 @@ def read_topology(system: SystemRoot) -> Topology:
     )
 
 
-def allowed_cores(system: SystemRoot) -> list[list[int]]:
+def allowed_cores(root: Path = Path("/")) -> list[list[int]]:
     """The hardware threads on which this process may run, by core, lowest first; one each if the cores are unknown."""
+    system = SystemRoot(root)
     cores: dict[str, list[int]] = {}
     for cpu in sorted(os.sched_getaffinity(0)):
         siblings = system.text(f"{_CPUS}/cpu{cpu}/topology/thread_siblings_list")
@@ -86,8 +88,7 @@ def clock_range(system: SystemRoot, online: Iterable[int]) -> tuple[int | None, 
 def numa_cpus(system: SystemRoot) -> tuple[str, ...]:
     """Each memory node's CPUs in Linux's list form."""
     paths = system.glob("sys/devices/system/node/node*/cpulist")
-    nodes = {int(found[1]): path for path in paths if (found := re.search(r"node(\d+)/cpulist", path))}
-    return tuple(system.text(nodes[number]) or "" for number in sorted(nodes))
+    return tuple(system.text(path) or "" for path in sorted(paths, key=lambda path: (len(path), path)))
 
 
 def _cpuinfo(system: SystemRoot) -> list[dict[str, str]]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from coresim import stats
-from coresim.device.interface import Device, batch_bytes, map_tensors, to_device
+from coresim.device.interface import Device, batch_bytes, map_tensors
 from coresim.device.models import Step
 from coresim.measure.bandwidth import available_memory
 from coresim.measure.processes import Child, Link
@@ -237,7 +237,7 @@ def _copied(batches: Sequence[Any], device: Device) -> tuple[tuple[float, ...], 
     for batch in islice(cycle(batches), COPY_WARM_UP + COPIES):
         device.synchronise()
         wall, start = device.wall(), device.record()
-        to_device(batch, device)
+        map_tensors(batch, device.copy)
         end = device.record()
         device.synchronise()
         found.append((device.elapsed(start, end), device.wall() - wall))

@@ -10,7 +10,6 @@ from typing import Any
 
 from coresim.measure.processes import START_TIMEOUT, TIMEOUT, Child, Link
 from coresim.measure.protocol import Clocks, Context, Timing, cleaned, repeated
-from coresim.measure.system_root import SystemRoot
 from coresim.measure.topology import allowed_cores
 
 #: Rounds at the least, even if they take `LONGER` times the budget, and at the most.
@@ -19,7 +18,7 @@ LEAST_ROUNDS, ROUNDS, LONGER = 3, 5, 3.0
 
 def physical_cpus(root: Path = Path("/")) -> tuple[int, ...]:
     """One hardware thread of each physical core that this process may use, lowest first."""
-    return tuple(threads[0] for threads in allowed_cores(SystemRoot(root)))
+    return tuple(threads[0] for threads in allowed_cores(root))
 
 
 def levels(most: int) -> list[int]:
@@ -40,27 +39,35 @@ def worker_pool(job: Callable[..., Any], *args: Any, cpus: Sequence[int], doing:
         yield children
 
 
-def _serve(link: Link, make: Callable[..., Callable[[], object]], *args: Any) -> None:
-    """A worker's life: work when told for how long, report, keep working until told to rest."""
+def serve(link: Link, make: Callable[..., Callable[[], object]], *args: Any) -> None:
+    """A worker's life: it is told for how long to time its work, and for which share of the time to go on with it."""
     work = make(*args)
     link.send(("ready", None))
-    while (seconds := link.recv()) is not None:
-        link.send(("timings", repeated(work, Clocks(), seconds, least=2)))
-        while not link.poll():
+    while True:
+        seconds, rate = link.recv()
+        link.send(("timings", repeated(work, Clocks(), seconds, least=2) if seconds else None))
+        while rate > 0 and not link.poll():
+            began = time.perf_counter()
             work()
-        link.recv()
-        link.send(("resting", None))
+            if rate < 1:
+                time.sleep((time.perf_counter() - began) * (1 / rate - 1))
+
+
+def press(children: Sequence[Child], count: int, rate: float) -> contextlib.AbstractContextManager[None]:
+    """When it returns, so many of them work for that share of the time, and the others rest."""
+    for place, child in enumerate(children):
+        child.send((0.0, rate if place < count else 0.0))
+    for child in children:
+        child.receive()
+    return contextlib.nullcontext()
 
 
 def _at_once(children: Sequence[Child], seconds: float) -> list[list[Timing]]:
     """Each one's timings, taken while all were at work."""
     for child in children:
-        child.send(seconds)
+        child.send((seconds, 1.0))
     answers: list[list[Timing]] = [child.receive(TIMEOUT + seconds)[1] for child in children]
-    for child in children:
-        child.send("rest")
-    for child in children:
-        child.receive()
+    press(children, 0, 0.0)
     return answers
 
 
@@ -83,7 +90,7 @@ def rounds(
         For each turn the number at work, and each worker's clean timings by its place in the pool.
     """
     found: list[tuple[int, dict[int, list[Timing]]]] = []
-    with worker_pool(_serve, make, *args, cpus=cpus, doing=doing) as children:
+    with worker_pool(serve, make, *args, cpus=cpus, doing=doing) as children:
         started = time.monotonic()
         for number in range(ROUNDS):
             if number and time.monotonic() - started > context.budget_s * (LONGER if number < LEAST_ROUNDS else 1.0):

@@ -146,8 +146,6 @@ def missing_term(ledger: Ledger) -> str:
         for name, change in _explaining(point, ledger.job_of(point).costs).items():
             changes.setdefault(name, []).append(change)
     medians = {name: stats.median(found) for name, found in changes.items()}
-    if not medians:
-        return "no cost was noted"
     name = max(medians, key=lambda known: abs(medians[known]))
     if abs(medians[name]) > NOTABLE:
         return f"{name} changed by {medians[name]:+.0%} (median) between the calibration and the trials"

@@ -16,7 +16,7 @@ from typing import Any
 
 from coresim.device.decoding import jpeg_decoder
 from coresim.device.emulated import open_device
-from coresim.device.interface import Device, map_tensors, to_device
+from coresim.device.interface import Device, map_tensors
 from coresim.device.models import synthetic_batch, user_step
 from coresim.measure.notes import Note
 from coresim.measure.staged import StagedPipe
@@ -81,8 +81,8 @@ class Training:
         self.device: Device = open_device(str(getattr(own, "device", None) or device))
         images, labels = synthetic_batch(batch_size, 224)
         # On the device once and for all: a copy in each step would wait for the step before.
-        self._labels = to_device(labels, self.device)
-        self._decode = self.device.decoder(jpeg_decoder) if encoded else None
+        self._labels = self.device.copy(labels)
+        self._decode = self.device.decoder(jpeg_decoder) if encoded and own is None else None
         self._whole, self._count = own is not None, STEPS
         self._batch = images if batch is None else batch
         self._train = self.device.step(model, precision) if own is None else blame(own)
@@ -133,9 +133,8 @@ class Training:
 
     def _on_device(self, batch: Any) -> Any:
         """What the step takes, on the device; encoded images stay where they are, and the step begins with decoding."""
-        if self._whole:
-            return self._each(batch, self.device.copy)
-        return batch if self._decode is not None else self._each(batch, self.device.copy), self._labels
+        there = batch if self._decode is not None else self._each(batch, self.device.copy)
+        return there if self._whole else (there, self._labels)
 
     def _step(self, there: Any) -> None:
         if self._decode is not None:

@@ -25,7 +25,6 @@ from coresim.errors import InputError
 from coresim.measure.forked import run_forked
 from coresim.measure.handover import pinning
 from coresim.measure.machine_speed import SpeedSampler
-from coresim.measure.processes import Link
 from coresim.measure.protocol import others_meter
 from coresim.measure.rig import Rig
 from coresim.measure.subject import PATIENCE, Layout
@@ -80,26 +79,23 @@ class Trials:
         self._sampler: SpeedSampler | None = None
         self._open, self._sampled = ExitStack(), ExitStack()
 
-    def __call__(self, link: Link, rig: Rig, message: Any) -> None:
-        """Do what the message says, and answer it."""
+    def __call__(self, rig: Rig, message: Any) -> Any:
+        """Do what the message says; the answer."""
         if isinstance(message, Train):
-            link.send(("trained", self._train(rig, message)))
-            return
+            return self._train(rig, message)
         if callable(message):
-            link.send(("called", message()))
-            return
+            return message()
         if message == REST:
             self._sampled.close()
             self._sampler = None
-            link.send(("rests", None))
-            return
+            return None
         order: Order = message
         if self._sampler is None:
             self._sampler = self._sampled.enter_context(SpeedSampler(rig.subject(threads=False)))
         cores = order.setting.cores
         # By a quota over all CPUs, or to as many CPUs as the trial has cores.
         with order.group.cores(cores) if order.group else on_cpus(sorted(os.sched_getaffinity(0))[:cores]):
-            link.send(("measured", _trial(rig, order, self._training, self._sampler)))
+            return _trial(rig, order, self._training, self._sampler)
 
     def _train(self, rig: Rig, ask: Train) -> tuple[str, StepCost]:
         if self._training is None:
@@ -157,8 +153,7 @@ def _tried(rig: Rig, layout: Layout, order: Order, training: Training | None) ->
     setting, (steps, warm_up) = order.setting, (order.length.steps, order.length.warm_up)
     wait, steps_s = spin_until if setting.sync == "spin" else sleep_until, [order.step_s] * steps
     if setting.ranks > 1:
-        ranks, straggler = setting.ranks, setting.straggler
-        return run_ranks(rig, layout, ranks, straggler, steps_s=steps_s, warm_up=warm_up, wait=wait)
+        return run_ranks(rig, layout, setting.ranks, setting.straggler, steps_s=steps_s, warm_up=warm_up, wait=wait)
 
     def trial() -> Trial:
         seed = time.perf_counter_ns() % 2**32
@@ -179,8 +174,7 @@ def _microseconds(trial: Trial, moments: Sequence[float]) -> tuple[int, ...]:
 @contextmanager
 def _joined(rank: int, ranks: int, folder: str) -> Iterator[None]:
     """One of so many ranks; the others find it by a file in the folder."""
-    import torch.distributed as dist  # noqa: PLC0415 (torch is optional and heavy)
-
+    dist = load_torch().distributed
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     dist.init_process_group("gloo", Path(folder, "store").as_uri(), timedelta(seconds=PATIENCE), ranks, rank)
     try:
@@ -241,9 +235,7 @@ def run_ranks(rig: Rig, layout: Layout, ranks: int, straggler: float = 1.0, **tr
 
 def latest(moment: float) -> float:
     """The latest of all ranks' moments, once all have come to this one."""
-    import torch  # noqa: PLC0415 (torch is optional and heavy)
-    from torch.distributed import ReduceOp, all_reduce  # noqa: PLC0415
-
+    torch = load_torch()
     shared = torch.tensor([moment], dtype=torch.float64)
-    all_reduce(shared, ReduceOp.MAX)
+    torch.distributed.all_reduce(shared, torch.distributed.ReduceOp.MAX)
     return float(shared[0])

@@ -44,7 +44,7 @@ def test_what_a_rank_waited_is_summed_over_its_starts_and_told_for_what_is_new(t
     def tell(pid: int, **told: float) -> None:
         (tmp_path / f"rank.{pid}.json").write_text(json.dumps(told))
 
-    inside = Inside(Folder(tmp_path), {})
+    inside = Inside(Folder(tmp_path))
     assert inside.since_last() == inside.overall() == {} and inside.trainers() == set()
     tell(7, batches=3)  # it evaluates
     tell(8, rank=1, wait_s=3.0, step_s=1.0)

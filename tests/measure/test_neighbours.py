@@ -11,12 +11,14 @@ from typing import Any
 import psutil
 import pytest
 
-from coresim.measure import host, neighbours, topology, worker_pool
+from coresim.measure import host, neighbours, topology
 from coresim.measure.protocol import Context
 from coresim.measure.system_root import SystemRoot
+from coresim.measure.topology import allowed_cores
+from coresim.measure.worker_pool import physical_cpus, press, serve, worker_pool
 from coresim.model.host import HostFacts
 
-CPUS = worker_pool.physical_cpus()[:2]
+CPUS = physical_cpus()[:2]
 
 
 @pytest.fixture(autouse=True)
@@ -80,13 +82,14 @@ def test_streams_stream_when_told_and_rest_when_told(small: None) -> None:
         return float(times.user + times.system)
 
     before = set(psutil.Process().children())
-    with neighbours.streams(CPUS[1:]) as press:
+    pool = worker_pool(serve, neighbours.pieces, 1 << 22, cpus=CPUS[1:], doing="pressing")
+    with pool as children:
         (child,) = set(psutil.Process().children()) - before
-        press(1, 1.0)
+        press(children, 1, 1.0)
         start = busy(child)
         while busy(child) < start + 0.05:
             pass
-        press(0, 1.0)
+        press(children, 0, 1.0)
         rested = busy(child)
         sum(range(3_000_000))
         assert busy(child) - rested < 0.05
@@ -100,7 +103,7 @@ def test_one_core_presses_and_spins_with_nobody(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.skipif(len(CPUS) < 2, reason="all cores are one")
 def test_a_spin_on_one_and_on_all_cores(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
     # On a clock that stands still all rounds are made, so that each process has its turn, however busy the machine is.
-    monkeypatch.setattr(worker_pool, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    monkeypatch.setattr("coresim.measure.worker_pool.time", SimpleNamespace(monotonic=lambda: 0.0))
     told: list[float] = []
     found = neighbours.measure_droop(Context(0.2, told.append))
     assert [m.name for m in found] == ["spin.1", "spin.2"]
@@ -128,10 +131,10 @@ def test_siblings_are_two_allowed_threads_of_one_core(tmp_path: Path, monkeypatc
         folder = tmp_path / f"sys/devices/system/cpu/cpu{cpu}/topology"
         folder.mkdir(parents=True)
         (folder / "thread_siblings_list").write_text(text + "\n")
-    for allowed, pair in (({0, 1, 2, 3}, (0, 2)), ({0, 1, 3}, (1, 3)), ({0, 1}, None)):
+    for allowed, cores in (({0, 1, 2, 3}, [[0, 2], [1, 3]]), ({0, 1, 3}, [[0], [1, 3]]), ({0, 1}, [[0], [1]])):
         monkeypatch.setattr(os, "sched_getaffinity", lambda _, allowed=allowed: allowed)
-        assert neighbours.sibling_cpus(tmp_path) == pair
-        assert neighbours.sibling_cpus(tmp_path / "none") is None
+        assert allowed_cores(tmp_path) == cores
+        assert allowed_cores(tmp_path / "none") == [[cpu] for cpu in sorted(allowed)]
 
 
 def test_the_same_work_on_both_threads_of_a_core_and_nobody_is_left_behind() -> None:

@@ -538,13 +538,13 @@ def test_a_process_trains_one_model_whichever_job_asks(monkeypatch: pytest.Monke
         cost, relaunched = staticmethod(lambda: "new"), staticmethod(lambda told: f"{told} again")
 
     monkeypatch.setattr(trials, "Training", Trained)
-    setting, told = job_grid("tiny", 4, 2).settings[0], list[Any]()
-    link, rig = SimpleNamespace(send=told.append), SimpleNamespace(workload=None)
-    asked = trials.Trials()
-    for again in (None, "new", None):
-        asked(link, rig, trials.Train(replace(setting, model="tiny"), "cpu", again))  # type: ignore[arg-type]
+    setting, rig, asked = job_grid("tiny", 4, 2).settings[0], SimpleNamespace(workload=None), trials.Trials()
+    told = [
+        asked(rig, trials.Train(replace(setting, model="tiny"), "cpu", again))  # type: ignore[arg-type]
+        for again in (None, "new", None)
+    ]
     assert len(made) == 1
-    assert told == [("trained", ("a device", cost)) for cost in ("new", "new again", "new")]
+    assert told == [("a device", cost) for cost in ("new", "new again", "new")]
 
 
 @pytest.fixture
