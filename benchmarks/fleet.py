@@ -18,7 +18,7 @@ from concurrent.futures import ProcessPoolExecutor
 from coresim.advise.refine import CONFIDENCE
 from coresim.cli.plan import begin
 from coresim.fleet.description import Fleet, FleetWorkload, candidate_of
-from coresim.fleet.plan import _Book, plan_fleet
+from coresim.fleet.plan import _Schedule, plan_fleet
 from coresim.fleet.task import FLEET_PLAN
 from coresim.model.catalogue import chip
 from coresim.model.machines import load_machines
@@ -52,7 +52,7 @@ def main() -> None:
     options = tuple(int(name) for name in (sys.argv[2] if len(sys.argv) > 2 else "2"))
     fleet = Fleet(tuple(workload(n) for n in range(count)), tuple(map(candidate_of, load_machines())), options)
     started = time.perf_counter()
-    tasks = _Book(fleet, FLEET_PLAN, "fast", {}, CONFIDENCE).tasks()
+    tasks = _Schedule(fleet, FLEET_PLAN, "fast", {}, CONFIDENCE).tasks()
     listed = time.perf_counter() - started
     started = time.perf_counter()
     cores = len(os.sched_getaffinity(0))

@@ -18,7 +18,7 @@ from coresim.sim.estimate import Engine
 from coresim.sim.run import RunLength
 from coresim.validate.grid import Setting
 from coresim.validate.ledger import Ledger, RecordedPoint
-from coresim.validate.predict import Costs, pipeline_of, runs_of, scenario_of, step_time, trial_idles
+from coresim.validate.predict import Costs, runs_of, step_time, trial_idles, trial_pipeline, trial_scenario
 
 Change = Callable[[Scenario], Scenario]
 #: An effect that is more than another scenario.
@@ -59,8 +59,8 @@ def _without(effect: str, ledger: Ledger, point: RecordedPoint, engine: Engine) 
 
 def without(effect: str, costs: Costs, setting: Setting, length: RunLength, engine: Engine) -> float:
     """Predicted idle with one of the `effects_of` these costs switched off."""
-    scenario = effects_of(costs)[effect](scenario_of(costs, setting))
-    pipeline = pipeline_of(scenario, setting)
+    scenario = effects_of(costs)[effect](trial_scenario(costs, setting))
+    pipeline = trial_pipeline(scenario, setting)
     if effect == DISPATCHED:
         pipeline = replace(pipeline, stages=tuple(map(_dispatched_at_once, pipeline.stages)))
     if effect == "core sharing":
@@ -69,7 +69,7 @@ def without(effect: str, costs: Costs, setting: Setting, length: RunLength, engi
         pipeline = replace(pipeline, trainer=replace(pipeline.trainer, settling=0.0))
     if effect == SPUN:
         pipeline = replace(
-            pipeline, trainer=replace(pipeline.trainer, spin=scenario_of(costs, setting).accelerator.sync == "spin")
+            pipeline, trainer=replace(pipeline.trainer, spin=trial_scenario(costs, setting).accelerator.sync == "spin")
         )
     runs = runs_of(pipeline, length, engine, setting.straggler)
     return stats.mean(trial_idles(runs, step_time(costs, setting), length))

@@ -32,7 +32,6 @@ LONGEST = (
     "test_search.py",
     "test_agreement.py",
     "test_one_interval.py",
-    "test_fleet.py",
     "test_fuzz.py",
     "test_campaign.py",
 )

@@ -35,7 +35,7 @@ class Activity:
         seconds: how long it was watched: the start-up before its first worker worked, the work, and the end after its
             last did. All that follows is of the work, but for the stretches.
         start_s, end_s: the start-up's and the end's seconds; 0 where there were no workers.
-        gpu: mean utilisation of the GPUs, a share; None where none was read.
+        gpu: mean utilisation of the GPUs, a share; None if no GPU was read.
         zero_runs: lengths in ticks of the stretches in which all GPUs were idle.
         trainers: processes that trained at once, at the most: one for each rank.
         main_cores: of a trainer; of several, the mean.

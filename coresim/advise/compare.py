@@ -216,7 +216,7 @@ def _warnings(old: Profile, new: Profile) -> Iterator[str]:
     if old.host.fingerprint != new.host.fingerprint:
         yield f"two kinds of machine: {old.host.cpu_model} and {new.host.cpu_model}; a change may be the machine's"
     if (ran := old.batch_that_ran) != (later := new.batch_that_ran):
-        yield f"the loader ran with batches of {ran} and {later}: times of a batch are carried to {new.batch_size}"
+        yield f"the loader ran with batches of {ran} and {later}: times of a batch are scaled to {new.batch_size}"
     if old.workload != new.workload:
         yield f"two jobs by name: {old.workload!r} and {new.workload!r}"
     versions = [

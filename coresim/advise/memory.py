@@ -66,7 +66,9 @@ class MemoryCap:
     memory: Memory
 
 
-def memory_of(scenario: Scenario, workers: int, prefetch_factor: int, option: int = Option.OVERLAPPED) -> Memory | None:
+def memory_of(
+    scenario: Scenario, workers: int, prefetch_factor: int, option: Option = Option.OVERLAPPED
+) -> Memory | None:
     """The memory of a setting, or None where a size that it needs is not known.
 
     ``workers`` of each accelerator and ``prefetch_factor`` as in `coresim.model.build`. In a pipeline of the user's own
@@ -84,7 +86,7 @@ def memory_of(scenario: Scenario, workers: int, prefetch_factor: int, option: in
     return Memory(held * count, private, processes, host.shm_bytes, host.memory_bytes)
 
 
-def _held(scenario: Scenario, size: float, workers: int, prefetch_factor: int, option: int) -> float | None:
+def _held(scenario: Scenario, size: float, workers: int, prefetch_factor: int, option: Option) -> float | None:
     """Bytes of the batches of one accelerator in host memory; None: a size is not known.
 
     Of option 3 each server holds a batch, and each queue between two stages ``buffer`` of them. What is fetched and not

@@ -20,7 +20,7 @@ ROUNDING = 1e-12
 
 
 def minimum_cores(scenario: Scenario, option: Option, study: Study, predicted: Predict = predict) -> Point | None:
-    """The setting with the fewest cores per accelerator whose GPU idle is within the target; None: none has it.
+    """The setting with the fewest cores per accelerator whose GPU idle is within the target; None if there is none.
 
     At every core count the workers and credits that no bound forbids are scanned, those with about one worker for each
     core first, until one is within the target. Over core counts idle is bisected, from the bound that no schedule beats

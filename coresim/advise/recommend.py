@@ -29,7 +29,7 @@ class Recommendation(Decision):
 
     Attributes:
         confidence: the probability that ``sure`` has.
-        cores_low, cores_high: fewest cores whose interval reaches, and lies within, the target; None: none does.
+        cores_low, cores_high: fewest cores whose interval reaches, and lies within, the target; None if there are none.
         verdict: what binds at ``point``; where none meets the target, at the most cores that were tried.
         lower_bound: cores below which no schedule reaches the target.
         saturating_cores: fewest cores that do 95 % of the work that any number can; None: not known by its s(k).

@@ -66,7 +66,7 @@ def knee(points: Iterable[Point]) -> Point:
     return next(point for point in ordered if point.estimate.gpu_idle <= least + 0.01)
 
 
-def fewest_of(points: Iterable[Point | None], option: int | None = None) -> Point | None:
+def fewest_of(points: Iterable[Point | None], option: Option | None = None) -> Point | None:
     """The setting with the fewest cores; of several that of ``option``, else the simplest one; None: no setting."""
     there = (point for point in points if point is not None)
     return min(there, key=lambda point: (point.cores, point.option != option, point.option), default=None)
@@ -115,7 +115,7 @@ def refine(scenario: Scenario, points: Sequence[Point], confidence: float, study
         searched_reaches(first, LIKELY)
         if first > 1 and first - 1 not in found:
             found[first - 1] = short_of_cores(scenario, option, first - 1, study)[0]
-        _carry(scenario, found, first, study)
+        _never_worse(scenario, found, first, study)
     sure = None if first is None else _fewest(found, confidence, first, reaches, searched_reaches)
     curve = tuple(found[cores] for cores in sorted(found))
     # Where as many cores are surely enough, the settings that make them so are the answer's.
@@ -206,7 +206,7 @@ def agreeing(there: Point | None, found: Point, answer: Point, target: float) ->
     return there if there is not None and denies else _better(there, found, target, LIKELY)
 
 
-def _carry(scenario: Scenario, found: dict[int, Point], first: int, study: Study) -> None:
+def _never_worse(scenario: Scenario, found: dict[int, Point], first: int, study: Study) -> None:
     """What is good with fewer cores is so with more: no later point may idle more than the one before it."""
     before = found[first]
     for cores in sorted(count for count in found if count > first):

@@ -72,13 +72,13 @@ class Study:
 
     @cached_property
     def brief(self) -> Study:
-        """With a few full runs of the inputs as they are, which a longer look goes on from."""
+        """With a few full runs of the inputs as they are, which a longer simulation goes on from."""
         few = min(FEW, self.plan.least)
         return self.planned(least=few, most=few, inputs=0)
 
     @cached_property
     def first_pass(self) -> Study:
-        """With as few full runs as will do, and no more than a longer look begins with."""
+        """With as few full runs as will do, and no more than a longer simulation begins with."""
         # Where they may stop the intervals of four hold less often than they say (`tests/sim/test_coverage.py`).
         return self.planned(least=min(FEW + 1, self.plan.least), most=self.plan.least)
 

@@ -1,4 +1,4 @@
-"""What the number of cores rests on: how many a rate of samples takes, and which input leaves it uncertain.
+"""Cores for a rate of samples, and the inputs that make the number of cores uncertain.
 
 Where cores bind, a batch of B samples that takes D CPU seconds in steps of g seconds needs C = (1 - idle) D / (g s)
 cores that each do s CPU seconds per second (`coresim.theory.bounds`). To first order the relative variance of C is the

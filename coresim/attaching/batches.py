@@ -90,7 +90,7 @@ class Kept:
 
     @property
     def length(self) -> int | None:
-        """Samples of a batch by its first tensor, the mean of those that are kept; None where none has a length."""
+        """Samples of a batch by its first tensor, the mean of those that are kept; None if they have no length."""
         lengths = []
         for batch in self._own:
             first = next(tensors(batch), None)

@@ -1,7 +1,7 @@
 """What is changed in the user's process: the loader's iterator, and a hook that torch's optimizers call.
 
 The iterator's ``__init__`` and ``__next__`` are wrapped and nothing else of it: no type, no start method, no signal is
-changed. ``_BaseDataLoaderIter.__next__`` sees every loader that is built on torch's, whoever iterates it. Sockets that
+changed. ``_BaseDataLoaderIter.__next__`` sees every loader that is built on torch's, in every framework. Sockets that
 multiprocessing opens lie in the session's folder.
 """
 

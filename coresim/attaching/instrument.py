@@ -97,13 +97,13 @@ def as_of_one(measured: dict[str, Any], workers: int) -> dict[str, Any]:
 
 def _failed(error: InputError, counts: Sequence[int], cpus: int) -> HostWarning:
     """The loader runs with these numbers of workers, and failed with others; what the costs rest on."""
-    own, rests = max(counts), ""
+    own, assumed = max(counts), ""
     if 1 not in counts:
         what = f"the loader failed with fewer workers than the program's {own}"
-        rests = f"; one worker is taken to cost what each of {own} did, at once on {cpus} CPU{'s' * (cpus > 1)}"
+        assumed = f"; one worker is taken to cost what each of {own} did, at once on {cpus} CPU{'s' * (cpus > 1)}"
     elif own > cpus:
         what = f"the loader failed with other numbers of workers than {', '.join(map(str, counts))}"
     else:
         what = f"the loader failed with more workers than the program's {own}"
     remedy = "what others cost is not known; cure that before you change their number"
-    return HostWarning(what, f"{error}{rests}", remedy)
+    return HostWarning(what, f"{error}{assumed}", remedy)

@@ -22,7 +22,7 @@ from coresim.errors import CoresimError, InputError
 if TYPE_CHECKING:
     from coresim.attaching.rank import AttachedRank
 
-#: Between two looks at how far the loop is and at what coresim says, and between two words while only watching, s.
+#: Between two checks of how far the loop is and of what coresim says, and between two reports while watching only, s.
 CHECK_S, TELL_S = 0.2, 0.5
 #: Between two polls of a rank that waits, s.
 POLL_S = 0.02

@@ -19,9 +19,9 @@ from coresim import __version__
 from coresim.errors import EXIT_ANSWERED, CoresimError, InputError
 from coresim.measure.host import read_host
 from coresim.model.keys import choice
-from coresim.model.load import scenario_of
+from coresim.model.load import load_input
 from coresim.model.presets import PRESETS
-from coresim.model.profile import Profile, check_step, load_document
+from coresim.model.profile import Profile
 from coresim.model.scenario import Scenario
 from coresim.model.storage import tiers
 from coresim.units import visible
@@ -89,15 +89,12 @@ def read_input(
         " a data set or what returns one"
     )
     require(not path.endswith(".py"), f"{path}: Python code, and a scenario or a profile is needed; {hint}")
-    document = load_document(path)
-    profile = document if isinstance(document, Profile) else None
+    check_storage(storage, cold)
+    scenario, profile = load_input(path, settings, step_needed, cold or None, storage)
+    require(profile is not None or not cold, f"--cold: {path} is a scenario; give workload.fetch instead")
     if profile:
         _note(profile, path)
-        if step_needed:
-            check_step(profile, path, settings)
-    require(profile is not None or not cold, f"--cold: {path} is a scenario; give workload.fetch instead")
-    check_storage(storage, cold)
-    return scenario_of(document, path, settings, cold or None, storage), profile
+    return scenario, profile
 
 
 def check_storage(storage: str | None, cold: bool) -> None:

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from coresim import __version__
 from coresim.cli.attach import VERBS as VERBS_WITH_COMMAND
 from coresim.cli.attach import split
-from coresim.cli.entry import INTERRUPTED, interrupted, interruptible, unwritten
+from coresim.cli.process import INTERRUPTED, interrupted, interruptible, unwritten
 from coresim.errors import EXIT_INTERRUPTED, CoresimError, did_you_mean
 from coresim.units import visible
 
@@ -55,7 +55,7 @@ class Parser(argparse.ArgumentParser):
         print(message, end="", file=file or sys.stderr)
 
 
-@cache  # whoever runs many commands in one process, as tests do, need not wait for it each time
+@cache  # many commands in one process, as in tests, wait for it once
 def build_parser() -> argparse.ArgumentParser:
     """The parser with every verb."""
     parser = Parser(

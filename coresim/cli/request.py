@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     time.add_argument(
         "--quick",
         action="store_true",
-        help="a first look: measure for 6 s instead of 28, about 13 s in all; slow batches of a data set may be made"
+        help="a first answer: measure for 6 s instead of 28, about 13 s in all; slow batches of a data set may be made"
         " smaller; with a program after -- about 40 s",
     )
     time.add_argument(

@@ -1,4 +1,4 @@
-"""``coresim watch``: look at a training that runs, from outside."""
+"""``coresim watch``: sample a training that runs, from outside."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
         description="Sample a running job's GPU utilisation (NVML), CPU, worker states, I/O wait and page faults, and"
         " end with a verdict in the words of recommend. Give a command after --, or a running process with --pid. Only"
         " for a command, hooks also show how long each rank waits for its loader. Ctrl-C ends the watch, and with it a"
-        " command that it started; a process named with --pid goes on. With --pid, a line for each look goes to stderr."
+        " command that it started; a process named with --pid goes on. With --pid, each sample is a line on stderr."
         " With a command these lines are not printed; --ticks FILE keeps them.",
     )
     parser.add_argument(
         "--pid", type=whole_number(1, MOST_PID), metavar="N", help="the job's first process, which runs already"
     )
-    parser.add_argument("--interval", default="1 s", metavar="TIME", help="time between two looks (default: 1 s)")
+    parser.add_argument("--interval", default="1 s", metavar="TIME", help="time between two samples (default: 1 s)")
     parser.add_argument("--time", metavar="TIME", help="how long to watch (default: until the job ends)")
-    parser.add_argument("--ticks", metavar="FILE", help="write a line for each look there, as they come")
+    parser.add_argument("--ticks", metavar="FILE", help="write a line for each sample there, as they come")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="start this and watch it")
     add_flags(parser, "json")
     parser.set_defaults(run=run)
@@ -96,13 +96,13 @@ def _ticks_to(args: argparse.Namespace) -> Iterator[Callable[[str], None]]:
     with open(args.ticks, "wb", buffering=0) as stream:
 
         def write(line: str) -> None:
-            # A disk that is full ends no training: the looks go on without their lines, and that is told behind the
+            # A disk that is full ends no training: sampling goes on without the lines, and that is told behind the
             # answer.
             if not hasattr(args, "unsaved"):
                 try:
                     stream.write(f"{line}\n".encode())
                 except OSError as error:
-                    args.unsaved = CoresimError(f"{args.ticks}: {error.strerror}; it keeps the looks until then")
+                    args.unsaved = CoresimError(f"{args.ticks}: {error.strerror}; it keeps the samples until then")
 
         yield write
 
@@ -140,7 +140,7 @@ def _watch(
 
 def _print(args: argparse.Namespace, ticks: list[Tick], waits: dict[int, float]) -> int:
     if not ticks:
-        raise CoresimError("watch: the job ended before the first look; use a shorter --interval")
+        raise CoresimError("watch: the job ended before the first sample; use a shorter --interval")
     found = diagnose(ticks, read_host(load_window=0.0).usable_cores)
     by_rank = {"waiting_for_loader_by_rank": {str(rank): share for rank, share in waits.items()}}
     # A progress bar may have left the cursor in the middle of its line.

@@ -174,7 +174,7 @@ def plan_fleet(
         progress: called with the share that is done.
     """
     check_confidence(confidence)
-    book = _Book(fleet, plan, engine, dict(done or {}), confidence)
+    book = _Schedule(fleet, plan, engine, dict(done or {}), confidence)
     tell, what, tasks = progress or (lambda *_: None), "fleet", book.tasks()
     while tasks:
         tell(what, 0.0)
@@ -219,7 +219,7 @@ class _Cell:
     cores: Cores
 
 
-class _Book:
+class _Schedule:
     """Which pair waits for which task."""
 
     def __init__(self, fleet: Fleet, runs: Plan, engine: str, known: dict[str, Outcome], confidence: float) -> None:

@@ -84,7 +84,7 @@ class Request(StepRequest):
         batch_size: samples per batch; the workload's own where None.
         collate: ``package.module:name`` of the collate function, or None.
         worker_init: ``package.module:name`` of what each worker calls when it starts, or None.
-        quick: `QUICK_BUDGET`: for a first look, and for trying things out.
+        quick: `QUICK_BUDGET`: for a first answer, and for trying things out.
         staged: run the steps of a sample as stages in threads (option 3) in the place of the loader.
         budget: wall seconds of all parts but the accelerator and sending; None for the default.
         build_timeout: the longest that building the data set may take, s; None: as long as it takes.

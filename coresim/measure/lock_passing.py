@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 #: Numbers of threads, rounds, and seconds of each.
 COUNTS, ROUNDS, SECONDS = (1, 2, 4), 3, 0.1
-#: Calls between two looks at the clock: some tenths of a millisecond.
+#: Calls between two readings of the clock: some tenths of a millisecond.
 CALLS = 200
 
 

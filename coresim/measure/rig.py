@@ -24,7 +24,7 @@ MOST_FILES = 4096
 LIGHT_S, LEAST_BATCH = 0.25, 8
 #: The longest that a light batch may take, s, the waits of its samples included. A run of two seconds then has enough
 #: for a crowd, whose workers show what samples cost where CPUs hardly rest. With fewer samples, hand-over costs could
-#: not be carried to much larger batches.
+#: not be scaled to much larger batches.
 WAITING_S = 0.5
 #: A small batch has so many times fewer samples than a light one.
 SMALLER = 8

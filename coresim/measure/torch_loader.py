@@ -102,7 +102,7 @@ def of_workload(workload: Workload) -> TorchSubject:
         if workload.context is not None:  # only a loader with workers may have one
             own |= {"multiprocessing_context": workload.context, "num_workers": 1}
         is_torch = isinstance(workload.dataset, data.IterableDataset)
-        dataset: Any = workload.dataset if workload.is_map or is_torch else _Stream(workload.dataset)
+        dataset: Any = workload.dataset if workload.is_map or is_torch else _Iterable(workload.dataset)
     else:
         dataset = Prepared(workload)
     loader: Any = DataLoader(dataset, batch_size=size, **own)  # type: ignore[arg-type]
@@ -112,7 +112,7 @@ def of_workload(workload: Workload) -> TorchSubject:
     return made
 
 
-class _Stream(data.IterableDataset[Any]):
+class _Iterable(data.IterableDataset[Any]):
     """An object that only iterates, as torch wants one."""
 
     def __init__(self, dataset: Any) -> None:
@@ -123,7 +123,7 @@ class _Stream(data.IterableDataset[Any]):
 
 
 def collation(workload: Workload) -> Callable[[list[Any]], Any]:
-    """What whoever wrote the job for a DataLoader would collate with: tensors come out, unless the user said how."""
+    """The collate function of a DataLoader for this job: it gives tensors, unless the user has one."""
     if isinstance(workload, DatasetWorkload) and workload.has_own_collate:
         return workload.collate
     if not workload.has_own_collate:

@@ -82,7 +82,7 @@ def measure_training(
 
     Args:
         resident: the batch on the device, which is trained on.
-        batch: the same on the host, for the copies; None: none are timed.
+        batch: the same on the host, for the copies; None: copies are not timed.
         seconds: time allowed for each quantity; fewer than ``steps`` are timed where they are long, never fewer than
             `FEWEST_STEPS`.
         levels: numbers of busy processes.

@@ -4,11 +4,11 @@ A loader of processes sends a batch as handles of shared memory, and the trainer
 they stand for. That depends on three things at the instant of the pick-up. The first is whether the batch was there
 before: where the trainer waited for it, its maker sends it now, which may copy all of it. The second is whether the
 maker makes another batch: its threads that send wait for the interpreter's lock then. The third is how crowded the
-cores are: where no core is free, whoever wakes waits for the scheduler's next turn.
+cores are: where no core is free, a process that wakes waits for the scheduler's next turn.
 
 Where a thread of the trainer's process pins, the trainer takes batches from that thread. Then one thing counts: is the
-batch pinned when the trainer asks for it (``rest``), or does the trainer sleep until it is (``begin``)? Who is woken
-waits for a core where none is free.
+batch pinned when the trainer asks for it (``rest``), or does the trainer sleep until it is (``begin``)? A thread
+that is woken waits for a core if no core is free.
 """
 
 from __future__ import annotations

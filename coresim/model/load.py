@@ -46,11 +46,15 @@ def check_overrides(settings: Sequence[str], storage: str | None) -> None:
 
 
 def load_input(
-    source: str | os.PathLike[str] | Profile | dict[str, Any], settings: Sequence[str] = (), step_needed: bool = True
+    source: str | os.PathLike[str] | Profile | dict[str, Any],
+    settings: Sequence[str] = (),
+    step_needed: bool = True,
+    cold: bool | None = None,
+    storage: str | None = None,
 ) -> tuple[Scenario, Profile | None]:
     """The scenario of a profile, of tables or of a file of either, with overrides; and the profile, if it is one.
 
-    ``step_needed``: whether a profile whose step time nobody knows is refused.
+    ``step_needed``: whether a profile whose step time nobody knows is refused. All else is as in `scenario_of`.
     """
     if isinstance(source, Profile | dict):
         document, name = source, "profile" if isinstance(source, Profile) else "scenario"
@@ -59,4 +63,4 @@ def load_input(
     profile = document if isinstance(document, Profile) else None
     if profile and step_needed:
         check_step(profile, name, settings)
-    return scenario_of(document, name, settings), profile
+    return scenario_of(document, name, settings, cold, storage), profile

@@ -235,7 +235,7 @@ def find_machine(name: str, machines: Iterable[Machine]) -> Machine:
 
 
 def channels_of(cpu: str | None, sockets: int | None, machines: Sequence[Machine] | None = None) -> float | None:
-    """Bytes per second of all memory channels, where a known machine has this processor; None where none has."""
+    """Bytes per second of all memory channels, if a known machine has this processor, otherwise None."""
     if cpu is None or sockets is None:
         return None
     words = _words(cpu)

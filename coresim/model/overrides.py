@@ -49,7 +49,7 @@ def _preset(document: Mapping[str, Any]) -> Preset | None:
 
 
 def _check_work(preset: Preset, settings: Sequence[str]) -> None:
-    """Whoever changes the preset must say what the work costs, where the preset stands for other work."""
+    """A new preset needs the costs of the work too, if it stands for other work."""
     said = {".".join(_parsed(setting)[0][:2]) for setting in settings}
     if preset.needs and not said & set(preset.needs):
         raise InputError(

@@ -73,7 +73,7 @@ def small_batches(found: Sequence[Measurement]) -> dict[str, Small]:
 
 
 def whole(profile: Profile) -> Profile:
-    """The profile with the times of its loader carried to its own batch, and without those of small batches."""
+    """The profile with the times of its loader scaled to its own batch, and without those of small batches."""
     small, own, ran = small_batches(profile.measurements), profile.batch_size, profile.batch_that_ran
     growth = _Growth(ran, own, small, release_of(profile))
 

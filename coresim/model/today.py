@@ -55,7 +55,7 @@ class Today(LoaderSettings):
 
     @property
     def idle_with_starts(self) -> float | None:
-        """Share of the time in which the device had no step to do, starts of epochs included; None where none was seen.
+        """Share of the time in which the device had no step, starts of epochs included; None if no start was seen.
 
         An epoch of n batches takes n - 1 periods, the wait for its first batch and that batch's step.
         """

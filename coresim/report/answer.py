@@ -65,7 +65,7 @@ class Answer(Shown):
 
     @property
     def cores_per_gpu_sure(self) -> int | None:
-        """Physical cores per accelerator that meet the target with the confidence asked for; None: none tried does."""
+        """Physical cores per accelerator that meet the target with the given confidence; None if no setting does."""
         return None if self.result.sure is None else self.result.sure.cores
 
     @property
@@ -88,9 +88,9 @@ class Answer(Shown):
 
     def _repr_html_(self) -> str:
         from coresim.report.html import render  # noqa: PLC0415 - jinja2 is imported only when asked for
-        from coresim.report.plan import facts, headline  # noqa: PLC0415
+        from coresim.report.plan import facts, short_headline  # noqa: PLC0415
 
-        return render("answer.html.j2", headline=headline(self.result), facts=facts(self), text=str(self))
+        return render("answer.html.j2", headline=short_headline(self.result), facts=facts(self), text=str(self))
 
     def to_frame(self) -> pd.DataFrame:
         """The curves as a table."""

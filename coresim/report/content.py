@@ -44,7 +44,7 @@ class Verbatim:
 
 @dataclass(frozen=True)
 class Table:
-    """Texts in rows; every cell is plain text, escaped by whoever prints it.
+    """Texts in rows; every cell is plain text, escaped by the renderer.
 
     ``bars``: a share for each row, which a terminal draws behind it; other forms have a chart of the same.
     """

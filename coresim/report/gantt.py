@@ -1,4 +1,4 @@
-"""The first batches of a run as rows of bars: what a timeline shows, whoever draws it."""
+"""The first batches of a run as rows of bars: the content of a timeline, for every renderer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""jinja2's one home: reports as HTML files that need nothing else, fragments for notebooks, and interactive pictures."""
+"""jinja2's one home: self-contained HTML reports, fragments for notebooks, and interactive pictures."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def plan_report(
     first = (curves, _timeline(result, engine), time, moves)
     sections = (*first, *remedies, *checked, *others, _provenance(provenance))
     surface = partial(surface_of, result, engine)
-    return Report(title, headline(result), tuple(facts(answer)), sections, subject, surface)
+    return Report(title, short_headline(result), tuple(facts(answer)), sections, subject, surface)
 
 
 def evidence(answer: Answer, *more: str) -> list[Section]:
@@ -73,7 +73,7 @@ def evidence(answer: Answer, *more: str) -> list[Section]:
     sections = [_curves(result), _time(result.point.estimate), _sensitivity(result)]
     known = text.provenance_lines(result, answer.step_provenance, answer.provenance)
     lines = (*known, *_assumptions(result.scenario), *more)
-    sections += [Section("Rests on", (Items(lines),)), _inputs(result.scenario)]
+    sections += [Section("Provenance", (Items(lines),)), _inputs(result.scenario)]
     return [*sections, *([Section("Warnings", (Items(tuple(warned)),))] if warned else [])]
 
 
@@ -104,7 +104,7 @@ def ledger_table(ledger: Ledger) -> Table | None:
     return Table(columns, tuple(rows), one_line(ledger), f"Accelerator: {ledger.accelerator}.")
 
 
-def headline(result: Recommendation) -> str:
+def short_headline(result: Recommendation) -> str:
     """The answer in a few words."""
     if result.meets_target:
         return f"{plural(result.point.cores, 'CPU core')} per GPU"
@@ -126,7 +126,7 @@ def facts(answer: Answer) -> Iterator[tuple[str, str]]:
     yield "Predicted GPU idle", f"{interval(point.estimate)}, {target}"
     sources = provenance_words(result.scenario, answer.step_provenance)
     if sources:
-        yield "Rests on", sources
+        yield "Provenance", sources
     if answer.notes:
         yield "Warnings", warnings(answer.notes)
     if result.meets_target:

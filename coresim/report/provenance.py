@@ -1,4 +1,4 @@
-"""What an answer is about, and what it rests on: its profile's own words, and the settings that override them."""
+"""The subject and the provenance of an answer: the words of its profile, and the settings that override them."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def batch_provenance(profile: Profile, settings: Sequence[str]) -> str | None:
     line = "between that and no change" if small is None else f"by a straight line through those of {small} and {ran}"
     partly = f", sending and receiving {line}" if batch != ran else ""
     remedy = f"; measure with --batch-size {batch} to know the step" if batch != profile.batch_size else ""
-    carried = f"{' and '.join(moved)} in proportion to the batch{partly}{remedy}"
-    return f"measured with batches of {ran}, carried to {batch}: {carried}"
+    scaled = f"{' and '.join(moved)} in proportion to the batch{partly}{remedy}"
+    return f"measured with batches of {ran}, scaled to {batch}: {scaled}"
 
 
 def profile_notes(profile: Profile, settings: Sequence[str] = ()) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -12,7 +12,7 @@ from coresim.report.plain import answer_lines
 from coresim.report.words import option_words, percent, plural, ranged
 from coresim.units import format_bytes
 
-COLUMNS = ("remedy", "GPU idle", "samples/s", "workers", "cores needed", "memory", "rests on")
+COLUMNS = ("remedy", "GPU idle", "samples/s", "workers", "cores needed", "memory", "provenance")
 
 
 def what_if_text(found: WhatIf) -> str:
@@ -51,7 +51,7 @@ def conclusion(found: WhatIf) -> str:
     where = f"n {plural(today.cores, 'core')} per GPU{option} the GPU idles {percent(today.idle)}"
     helps = other = ""
     if best is not None and best.remedy is not None:
-        gain = f"{best.throughput:.0f} samples/s, {percent(best.idle)} idle, {_rests(best)}"
+        gain = f"{best.throughput:.0f} samples/s, {percent(best.idle)} idle, {_provenance(best)}"
         helps = f" Best on these cores: {best.remedy.name} ({gain})."
     if option and found.chosen != found.option:
         other = f" Recommended is {option_words(found.chosen)}: --option {found.chosen} looks at that."
@@ -87,10 +87,10 @@ def _row(outcome: RemedyOutcome) -> tuple[str, ...]:
     idle = ranged(outcome.idle, outcome.idle_low, outcome.idle_high)
     memory = "" if outcome.memory is None else format_bytes(outcome.memory.total)
     memory = memory if outcome.possible else f"{memory} does not fit".strip()
-    return name, idle, f"{outcome.throughput:.0f}", str(outcome.workers), _cores(outcome), memory, _rests(outcome)
+    return name, idle, f"{outcome.throughput:.0f}", str(outcome.workers), _cores(outcome), memory, _provenance(outcome)
 
 
-def _rests(outcome: RemedyOutcome) -> str:
+def _provenance(outcome: RemedyOutcome) -> str:
     """What an outcome rests on; a scenario that was written measured nothing."""
     remedy = outcome.remedy
     return "this job's numbers" if remedy is None or remedy.provenance == PROVENANCES[0] else remedy.provenance

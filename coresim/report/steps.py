@@ -37,7 +37,7 @@ class ForSteps(Shown):
         today = Section("", (Paragraph(settings_text(self.settings, None)),) if self.settings else ())
         rate = f"Step time unknown: {rate_words(self.result.per_rate)}, more where many cores slow one another."
         lines = Section("", (Verbatim("\n".join(map(_line, self.result.answers))),))
-        more = (Section("Rests on", (Items(self.provenance),)), Section("Warnings", (Items(self.notes),)))
+        more = (Section("Provenance", (Items(self.provenance),)), Section("Warnings", (Items(self.notes),)))
         return answer_lines(rate, lines, today, Section("", (Paragraph(REMEDY),)), *more)
 
 

@@ -89,7 +89,7 @@ def _drawn(pipeline: Pipeline, rows: int, seed: int, replication: int, inputs: i
             factor = math.exp(service.uncertainty * stratified_normal(seed, phase.name, replication, inputs))
         what = (phase, seed, replication, resampled)
         # Of two threads that make one at once, both take the one that is kept.
-        stream = cache.get(what) or cache.setdefault(what, _Stream(*what))
+        stream = cache.get(what) or cache.setdefault(what, _DrawStream(*what))
         times = stream.first(count)
         service_times[key] = times if factor == 1.0 else times * factor
     return Draws(MappingProxyType(service_times))
@@ -135,7 +135,7 @@ def _left(servers: int, ahead: float) -> NDArray[np.float64]:
     return np.concatenate([np.clip(1.0 - done, 0.0, 1.0), np.clip(2.0 - done, 0.0, 1.0)])
 
 
-class _Stream:
+class _DrawStream:
     """The times of a phase in one replication, drawn as far as any run has needed: a longer one draws the rest."""
 
     def __init__(self, phase: Phase, seed: int, replication: int, resampled: int) -> None:

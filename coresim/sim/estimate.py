@@ -215,7 +215,7 @@ def _rows(pipeline: Pipeline, length: RunLength) -> int:
 
 
 def _counts(pipeline: Pipeline, plan: Plan) -> Iterator[int]:
-    """Replications after which to look at the noise: half as many again each time, for a look may stop too early."""
+    """Replications after which the noise is tested: half as many again each time, because a test may stop too early."""
     if not is_random(pipeline):
         yield 1
         return

@@ -7,7 +7,7 @@ from coresim.sim.draws import Draws
 from coresim.sim.kernel import COMPILED, REMEDY, engine
 from coresim.sim.run import Run, RunLength
 
-#: What whoever asks is told where the kernel is not compiled.
+#: The warning if the kernel is not compiled.
 SLOW = "" if COMPILED else f"the simulator is not compiled and takes a hundred times as long; {REMEDY}"
 
 

@@ -18,7 +18,7 @@ from coresim.model.handover import resting, state_of
 from coresim.model.pipeline import Number, Pipeline
 from coresim.sim import run as found
 from coresim.sim.draws import Draws
-from coresim.sim.reference_line import Item, Line, Process, ReferenceHost
+from coresim.sim.reference_line import Line, Process, ReferenceHost, ReferenceItem
 
 
 def simulate(pipeline: Pipeline, draws: Draws, length: found.RunLength) -> found.Run:
@@ -116,7 +116,7 @@ class ReferenceRank:
         for phase in self.pipeline.trainer.inline:
             self.doing = phase.name
             yield from self.host.perform(phase.resource, self._times(f"trainer.{phase.name}", step))
-        batch = (yield from self._await_batch(step)) if self.stations else Item(step, 0)
+        batch = (yield from self._await_batch(step)) if self.stations else ReferenceItem(step, 0)
         self.picks.append((self.env.now, batch.number))
         yield from self._receive(batch, step)
 
@@ -149,7 +149,7 @@ class ReferenceRank:
         wanted.succeed((batch, not early))
         return True
 
-    def _receive(self, batch: Item, number: int, early: bool = False) -> Process:
+    def _receive(self, batch: ReferenceItem, number: int, early: bool = False) -> Process:
         """Receive a batch now, or do what is left of an *early* one; ``number`` says which of the times."""
         trainer, left = self.pipeline.trainer, batch.number in self.early and not early
         if trainer.handover and not left:
@@ -159,7 +159,7 @@ class ReferenceRank:
         share = trainer.release if left else 1 - trainer.release if early else 1
         yield from self.host.perform("cores", [share * self._times(f"trainer.{trainer.consumer.name}", number)[0]])
 
-    def _await_handover(self, batch: Item, number: int) -> Process:
+    def _await_handover(self, batch: ReferenceItem, number: int) -> Process:
         """*State of a hand-over*: wait for a batch that is picked up now."""
         pipeline, later = self.pipeline, len(self.stations) > 1
         maker = None if later else self.line.served_by_maker(batch)
@@ -175,7 +175,7 @@ class ReferenceRank:
         yield end
         self.host.events += 1
 
-    def _count_wanting(self, batch: Item) -> int:
+    def _count_wanting(self, batch: ReferenceItem) -> int:
         """How many want a core if the batch is picked up now: its maker, the trainers, and other servers at work."""
         lines = [rank.stations[0] for rank in self.ranks if rank.host is self.host]
         at_work = [item for line in lines for item in line.servers if item and item.resource == "cores"]

@@ -101,7 +101,7 @@ class ReferenceHost:
 
 
 @dataclass(eq=False)
-class Item:
+class ReferenceItem:
     """A batch or a sample at one stage; infinite is a time that has not come."""
 
     number: int
@@ -135,7 +135,7 @@ class Feed:
         self.opened += self.epoch
         self._deal(0)
 
-    def pick_up(self, batch: Item) -> None:
+    def pick_up(self, batch: ReferenceItem) -> None:
         """The trainer has picked up a batch."""
         self.picked += 1
         self._deal(batch.owner)
@@ -155,12 +155,12 @@ class Feed:
         shared = self.stage.dispatch == "shared"
         return self.taken < self._dispatched() * self.grain if shared else bool(self.own[server])
 
-    def take(self, server: int) -> Item:
+    def take(self, server: int) -> ReferenceItem:
         """Take it."""
         self.taken += 1
-        return Item(self.taken - 1 if self.stage.dispatch == "shared" else self.own[server].popleft(), server)
+        return ReferenceItem(self.taken - 1 if self.stage.dispatch == "shared" else self.own[server].popleft(), server)
 
-    def start_up(self, item: Item) -> list[Number]:
+    def start_up(self, item: ReferenceItem) -> list[Number]:
         """Work of its server before this item, if that is its first of an epoch that begins with a start-up."""
         epoch = item.number // self.grain // self.epoch
         first, self.started[item.owner] = self.started[item.owner] != epoch, epoch
@@ -174,23 +174,23 @@ class StageServers:
         self, host: ReferenceHost, stage: Stage, source: Outlet, times: Callable[[str, int], list[Number]]
     ) -> None:
         self.host, self.env, self.stage, self.source, self.times = host, host.env, stage, source, times
-        self.servers: list[Item | None] = [None] * stage.servers  # what each serves, or has finished and holds
-        self.ready: list[Item] = []
+        self.servers: list[ReferenceItem | None] = [None] * stage.servers  # what each serves, or has finished and holds
+        self.ready: list[ReferenceItem] = []
         self.passed = 0
-        self.items: dict[int, Item] = {}  # all that were taken
+        self.items: dict[int, ReferenceItem] = {}  # all that were taken
 
     def move(self) -> bool:
         """Let the first free server that can take an item do so."""
         for server, held in enumerate(self.servers):
             if held is None and self.source.has(server):
                 before = self.source.take(server)
-                item = Item(before.number, before.owner, before.marks, server, self.env.now)
+                item = ReferenceItem(before.number, before.owner, before.marks, server, self.env.now)
                 item.service = self.env.process(self._serve(item))
                 self.servers[server] = self.items[item.number] = item
                 return True
         return False
 
-    def _serve(self, item: Item) -> Process:
+    def _serve(self, item: ReferenceItem) -> Process:
         """*Service*."""
         for work in self.source.start_up(item) if isinstance(self.source, Feed) else []:
             item.resource = "cores"
@@ -217,12 +217,12 @@ class StageServers:
         """Whether the item whose turn it is stands ready."""
         return bool(self.ready) and (not self.stage.ordered or self.ready[0].number == self.passed)
 
-    def take(self, server: int = 0) -> Item:
+    def take(self, server: int = 0) -> ReferenceItem:
         """Take it."""
         self.passed += 1
         return self.ready.pop(0)
 
-    def find_early(self, received: Collection[int]) -> Item | None:
+    def find_early(self, received: Collection[int]) -> ReferenceItem | None:
         """*Receiving early*: the item that finished first, unless it is, or has been received, that in turn."""
         there = [item for item in self.ready if item.number not in received]
         first = min(there, key=lambda item: (item.out, item.number), default=None)
@@ -242,7 +242,7 @@ class Joint:
     source: StageServers
     splits: bool
     batch_size: int
-    samples: deque[Item] = field(default_factory=deque)
+    samples: deque[ReferenceItem] = field(default_factory=deque)
 
     def move(self) -> bool:
         """Take an item if there is one, unless something is offered."""
@@ -250,20 +250,20 @@ class Joint:
             return False
         item, size = self.source.take(), self.batch_size if self.splits else 1
         first = item.number * size
-        self.samples.extend(Item(first + at, item.owner, [*item.marks]) for at in range(size))
+        self.samples.extend(ReferenceItem(first + at, item.owner, [*item.marks]) for at in range(size))
         return True
 
     def has(self, server: int = 0) -> bool:
         """Whether there is a sample, or a full batch of them."""
         return len(self.samples) >= (1 if self.splits else self.batch_size)
 
-    def take(self, server: int = 0) -> Item:
+    def take(self, server: int = 0) -> ReferenceItem:
         """Take it; of a gathered batch the last sample counts, and its number is its turn."""
         if self.splits:
             return self.samples.popleft()
         last = self.samples[-1]
         self.samples.clear()
-        return Item(self.source.passed // self.batch_size - 1, last.owner, last.marks)
+        return ReferenceItem(self.source.passed // self.batch_size - 1, last.owner, last.marks)
 
 
 class Line:
@@ -287,7 +287,7 @@ class Line:
             self.outlet = Joint(self.outlet, grain == "sample", batch_size)
             self.moves.append(self.outlet.move)
 
-    def served_by_maker(self, batch: Item) -> Item | None:
+    def served_by_maker(self, batch: ReferenceItem) -> ReferenceItem | None:
         """What the server of stage 0 that made the batch serves now."""
         item = self.stations[0].servers[batch.owner]
         return item if item and item.resource else None

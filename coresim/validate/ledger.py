@@ -39,7 +39,7 @@ class MeasuredTrial:
         others_cores: cores that other programs kept busy meanwhile.
         slowdown: what the sampler's work cost during the trial, relative to the calibration's.
         dirty: why the trial does not count, or "".
-        pin_s: mean CPU time of the thread that pins a batch; None: none pins, or it was not noted.
+        pin_s: mean CPU time of the thread that pins a batch; None if no thread pins, or if it was not noted.
         uncovered: in real training, the share of the window in which the device was in no step by its events: less than
             ``idle`` where steps are longer than alone, because they wait for launches.
         launch_s: in real training, mean wall time to copy a batch and to launch its step; None: it was not noted.

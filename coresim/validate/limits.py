@@ -1,4 +1,4 @@
-"""Fewer cores for a trial by the CPU quota of a control group, as a container's limit is.
+"""The CPU quota of a control group, which gives a trial fewer cores as a container's limit does.
 
 A quota lets every worker run on every CPU until the period's CPU time is used up; then all of them stop until the next
 (https://docs.kernel.org/scheduler/sched-bwc.html). It needs a control group that may be written, which root has on most

@@ -121,7 +121,7 @@ def trial_length(costs: Costs, setting: Setting, seconds: float) -> RunLength:
     return RunLength(warm_up + cycle * round(wanted / cycle), warm_up)
 
 
-def scenario_of(costs: Costs, setting: Setting) -> Scenario:
+def trial_scenario(costs: Costs, setting: Setting) -> Scenario:
     """The scenario of a trial."""
     scenario = costs.scenario
     loader = replace(
@@ -185,7 +185,7 @@ def long_enough(costs: Costs, setting: Setting, length: RunLength, engine: Engin
 
 def chance(costs: Costs, setting: Setting, length: RunLength, engine: Engine) -> float:
     """Standard deviation of a trial's idle, a share, if all costs are as the calibration says: samples differ."""
-    pipeline = pipeline_of(scenario_of(costs, setting), setting)
+    pipeline = trial_pipeline(trial_scenario(costs, setting), setting)
     runs = runs_of(pipeline, length, engine, setting.straggler)
     return math.sqrt(stats.variance(trial_idles(runs, step_time(costs, setting), length)))
 
@@ -212,7 +212,7 @@ def predict(costs: Costs, setting: Setting, length: RunLength, engine: Engine) -
     The interval at level `LEVEL` holds one trial: each of the simulated ones is as long as the real one and draws its
     own inputs within their uncertainty, so the noise of a short run is in it too. So is what the model itself misses.
     """
-    pipeline = pipeline_of(scenario_of(costs, setting), setting)
+    pipeline = trial_pipeline(trial_scenario(costs, setting), setting)
     runs, step_s = runs_of(pipeline, length, engine, setting.straggler), step_time(costs, setting)
     idles = trial_idles(runs_of(pipeline, length, engine, setting.straggler, PERTURBED), step_s, length)
     low, high = (stats.quantile(idles, share) for share in ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
@@ -232,7 +232,7 @@ def by_buffer(costs: Costs, setting: Setting) -> float:
     return buffer_idle(1.0 / rate_period(costs, setting), 1.0 / step_time(costs, setting), room)
 
 
-def pipeline_of(scenario: Scenario, setting: Setting) -> Pipeline:
+def trial_pipeline(scenario: Scenario, setting: Setting) -> Pipeline:
     """The line of a trial."""
     return build(scenario, setting.option, setting.cores, max(1, setting.workers), setting.prefetch_factor)
 

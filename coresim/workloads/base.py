@@ -201,7 +201,7 @@ def batch_facts(batch: Any) -> tuple[int, int]:
 
 
 def touch(batch: Any) -> int:
-    """Read a byte of every page of a batch's arrays and tensors, as whoever reads all of them does; the pages read.
+    """Read a byte of every page of a batch's arrays and tensors, as a program that reads them does; the pages read.
 
     They are read where they lie, whatever their type and order. What has no memory of its own there, such as a list, a
     sparse tensor or one on a device, is left out.

@@ -43,7 +43,7 @@ def test_the_answer_s_cost_is_held_beside_the_sweep_it_stands_in_for():
     cost = spent(found)
     assert cost is not None and cost.answer_s == 12.0
     assert cost.sweep_s == pytest.approx(3 * 100 * 0.01 / 0.7)
-    # Two passes over the data with each of three numbers of workers, each sample at the scans' measured pace.
+    # Two passes over the data with each of three numbers of workers, each sample at the scans' measured speed.
     sample_s = 0.01 / 0.7 / SETTING.batch_size
     (samples,) = cost.samples.values()
     assert 2 * 3 * samples * sample_s == pytest.approx(10 * 12.0)

@@ -303,10 +303,10 @@ def test_an_interrupt_in_code_from_a_string_is_130_too(tmp_path: Path) -> None:
     (tmp_path / "told.py").write_text("""
 import sys
 import coresim.cli.main
-from coresim.cli import entry
+from coresim.cli import entry, process
 
 def interrupted_within_a_string():
-    entry.interruptible()
+    process.interruptible()
     try:
         exec("import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(600)")
     except KeyboardInterrupt:

@@ -138,26 +138,26 @@ def test_a_figure_is_drawn_of_a_ledger_that_could_not_be_written(
     assert code == 1 and out and "out.json" in last and "</svg>" in Path("out.svg").read_text()
 
 
-def test_lines_of_looks_that_do_not_fit_end_no_training(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_of_samples_that_do_not_fit_end_no_training(capsys: pytest.CaptureFixture[str]) -> None:
     with disk_of(150):
         code, out, last = told(capsys, *WATCH)
     assert code == 1 and out.startswith("Verdict: ")
-    assert last == "coresim: out.txt: File too large; it keeps the looks until then"
+    assert last == "coresim: out.txt: File too large; it keeps the samples until then"
     assert Path("out.txt").stat().st_size <= 150 and Path("out.txt").read_text().splitlines()[0].split()[0] == "1.0"
 
 
-@pytest.mark.parametrize(("looks", "code"), [(0, 130), (1, 0)])
+@pytest.mark.parametrize(("samples", "code"), [(0, 130), (1, 0)])
 def test_who_ends_a_watch_gets_what_was_seen(
-    looks: int, code: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    samples: int, code: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: Any) -> Iterator[Tick]:
-        yield from (tick(1.0) for _ in range(looks))
+        yield from (tick(1.0) for _ in range(samples))
         raise KeyboardInterrupt
 
     monkeypatch.setattr("coresim.attaching.watch.watch", interrupted)
     found, out, last = told(capsys, *WATCH)
-    assert found == code and out.startswith("Verdict: ") == bool(looks)
-    assert looks or last == "coresim: interrupted; nothing was left behind"
+    assert found == code and out.startswith("Verdict: ") == bool(samples)
+    assert samples or last == "coresim: interrupted; nothing was left behind"
 
 
 def test_of_several_who_write_one_file_each_writes_all_of_it(tmp_path: Path) -> None:

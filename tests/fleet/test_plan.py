@@ -432,7 +432,7 @@ def test_a_stopped_plan_goes_on_where_it_was(
 
 def test_the_key_changes_with_what_the_outcome_depends_on() -> None:
     def key(workload: FleetWorkload, candidate: Candidate, plan: Plan = FLEET_PLAN) -> str:
-        return fleets._Book(Fleet((workload,), (candidate,)), plan, "fast", {}, 0.9).cells[0].key
+        return fleets._Schedule(Fleet((workload,), (candidate,)), plan, "fast", {}, 0.9).cells[0].key
 
     first = key(job(), host())
     assert key(job(name="renamed"), host("renamed", price_per_h=3.0)) == first
@@ -655,7 +655,7 @@ def test_machines_that_differ_in_memory_alone_keep_their_own() -> None:
         "host": {"memory_bytes": 50e9, "storage": "s3"},
     }
     hosts = tuple(host(name, memory_bytes=size) for name, size in (("small", 10e9), ("large", 200e9)))
-    book = fleets._Book(Fleet((job(scenario=read_scenario(tables)),), hosts), FLEET_PLAN, "fast", {}, 0.9)
+    book = fleets._Schedule(Fleet((job(scenario=read_scenario(tables)),), hosts), FLEET_PLAN, "fast", {}, 0.9)
     kept = {cell.transferred.memory_bytes for cell in book.cells}
     assert kept == {10e9, 200e9} and len({cell.key for cell in book.cells}) == len(book.cells)
 

@@ -25,7 +25,7 @@ def test_hosts_wait_for_one_another():
     assert (pipeline.hosts, pipeline.ranks, pipeline.barrier, pipeline.allreduce) == (4, 1, True, 0.003)
     alone = simulate(tables(), workers=2, cores=4).result
     many = simulate(tables(hosts=16), workers=2, cores=4).result
-    # The slowest of sixteen sets the pace of all.
+    # The slowest of sixteen decides how fast all are.
     assert many.gpu_idle > alone.gpu_idle + 0.01
     assert many.throughput_samples_per_s > 10 * alone.throughput_samples_per_s
 

@@ -178,7 +178,7 @@ def test_the_answer_says_what_was_taken_in_proportion(tmp_path: Path, capsys: py
     told = " ".join(capsys.readouterr().out.split())
     assert "taken in proportion from a batch of 256 to 512, ±10 %" in told
     said = (
-        "measured with batches of 256, carried to 512: the step and copying and collating in proportion to the batch,"
+        "measured with batches of 256, scaled to 512: the step and copying and collating in proportion to the batch,"
         " sending and receiving between that and no change; measure with --batch-size 512 to know the step"
     )
     assert said in told
@@ -190,7 +190,7 @@ def test_a_saved_first_look_says_what_ran(tmp_path: Path, capsys: pytest.Capture
     profile(measured_batch=32).save(first)
     assert "measured_batch" not in json.loads(usual.read_text())
     few = ["--options", "2", "--max-cores", "4"]
-    said = "measured with batches of 32, carried to 256"
+    said = "measured with batches of 32, scaled to 256"
     main(["recommend", str(first), *few, "--verbose"])
     told = " ".join(capsys.readouterr().out.split())
     assert said in told and "batch of 256, measured with 32;" in told and f"loader that ran: {profile().loader}" in told
@@ -223,14 +223,14 @@ def test_what_is_carried_is_said_and_nothing_else() -> None:
     first = profile(measured_batch=32)
     assert batch_provenance(profile(), ()) is None
     assert batch_provenance(first, ()) == (
-        "measured with batches of 32, carried to 256: collating in proportion to the batch, sending and receiving"
+        "measured with batches of 32, scaled to 256: collating in proportion to the batch, sending and receiving"
         " between that and no change"
     )
     assert batch_provenance(with_small(first), ()) == (
-        "measured with batches of 32, carried to 256: collating in proportion to the batch, sending and receiving by a"
+        "measured with batches of 32, scaled to 256: collating in proportion to the batch, sending and receiving by a"
         " straight line through those of 4 and 32"
     )
     assert batch_provenance(first, ["workload.batch_size=32"]) == (
-        "measured with batches of 32, carried to 32: the step and copying in proportion to the batch; measure with"
+        "measured with batches of 32, scaled to 32: the step and copying in proportion to the batch; measure with"
         " --batch-size 32 to know the step"
     )

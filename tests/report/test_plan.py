@@ -118,7 +118,7 @@ def test_the_answer_stands_first_and_is_the_simulated_one(answer, report):
 
 def test_the_first_screen_says_on_what_it_rests_and_warns(answer, report):
     shown = dict(report.facts)
-    assert shown["Rests on"] == "step: a step that was given; cost of a sample: as given, ±20 %"
+    assert shown["Provenance"] == "step: a step that was given; cost of a sample: as given, ±20 %"
     assert shown["Warnings"] == HOSTILE.partition(";")[0]
     assert dict(answer.subject) == {"data set": "batch of 8", "GPU": "not named", "host": "2 cores"}
     assert report.subject == (*answer.subject, ("reported", "2027-01-02"))

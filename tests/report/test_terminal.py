@@ -111,7 +111,7 @@ def test_verbose_has_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*words, "--verbose"]) == 4
     long = capsys.readouterr().out
     assert len(block(short.splitlines())) <= LINES and block(long.splitlines()) == block(short.splitlines())
-    for part in ("Rests on", "Options  ", "Lower bound:", "GPU idle over cores per GPU", "Warnings"):
+    for part in ("Provenance", "Options  ", "Lower bound:", "GPU idle over cores per GPU", "Warnings"):
         assert part in long and part not in short
 
 

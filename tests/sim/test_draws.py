@@ -191,8 +191,8 @@ def test_what_is_drawn_bit_by_bit_is_what_is_drawn_at_once(name: str, inputs: in
 
 def test_no_time_is_drawn_twice_whatever_the_lengths_of_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn, cache, line = [], dict[Any, Any](), pipeline(SERVICES["lognormal"], repeats=3)
-    more = draws._Stream._more
-    monkeypatch.setattr(draws._Stream, "_more", lambda stream, rows: drawn.append(rows) or more(stream, rows))
+    more = draws._DrawStream._more
+    monkeypatch.setattr(draws._DrawStream, "_more", lambda stream, rows: drawn.append(rows) or more(stream, rows))
     for rows in (20, 50, 30, 50, 60):
         draw(line, rows, 1, cache=cache)
     assert drawn == [20, 30, 10]

@@ -15,13 +15,13 @@ from coresim.sim.fast import simulate
 from coresim.validate.grid import Setting
 from coresim.validate.ledger import MeasuredTrial, RecordedJob
 from coresim.validate.predict import (
-    pipeline_of,
     predict,
     runs_of,
-    scenario_of,
     step_time,
     trial_idles,
     trial_length,
+    trial_pipeline,
+    trial_scenario,
 )
 from coresim.validate.score import LAUNCHING, PINNING, WORK, cause, cost_changes
 from coresim.validate.session import judged
@@ -48,10 +48,10 @@ def test_a_launch_is_work_and_as_uncertain_as_the_speed_of_the_machine():
     usual, quick = (predict(replace(costs, slower=slower), setting, length, simulate) for slower in (1.0, 0.75))
     assert (usual.seconds_per_step, quick.seconds_per_step) == pytest.approx((0.02, 0.015), rel=0.02)
     assert (usual.idle, quick.idle) == pytest.approx((1 / 2, 1 / 3), abs=0.01)
-    unsure = scenario_of(replace(costs, spread=0.1), setting).accelerator.launch
+    unsure = trial_scenario(replace(costs, spread=0.1), setting).accelerator.launch
     assert (unsure.mean, unsure.uncertainty) == pytest.approx((0.02, 0.1))
     # What samples the machine's speed takes its share of a launch too.
-    assert scenario_of(replace(costs, sampled=0.2), setting).accelerator.launch.mean == pytest.approx(0.025)
+    assert trial_scenario(replace(costs, sampled=0.2), setting).accelerator.launch.mean == pytest.approx(0.025)
 
 
 def test_a_step_that_waits_for_launches_makes_a_device_that_waits_for_batches_no_less_idle():
@@ -73,7 +73,7 @@ def test_a_launch_on_an_emulated_device_is_a_declared_cpu_time_on_any_machine():
         replace(COSTS, training=step, spread=0.1),
         replace(SETTING, model="tiny", device="emulated:step=1s"),
     )
-    launch = scenario_of(replace(costs, slower=0.75), setting).accelerator.launch
+    launch = trial_scenario(replace(costs, slower=0.75), setting).accelerator.launch
     assert (launch.mean, launch.uncertainty) == (0.02, 0.0)
 
 
@@ -160,7 +160,7 @@ def test_recommend_counts_the_idle_that_a_trial_is_judged_by():
     step = StepCost(step=(0.03,), launch=(0.001,), copy=(), copy_pinned=(), slowdown=(1.0, 1.5), sync="block")
     costs, setting = replace(COSTS, training=step), replace(SETTING, model="tiny", device="cuda")
     length = trial_length(costs, setting, seconds=2.0)
-    runs = runs_of(pipeline_of(scenario_of(costs, setting), setting), length, simulate, 1.0)
+    runs = runs_of(trial_pipeline(trial_scenario(costs, setting), setting), length, simulate, 1.0)
     assert [idle_of(run) for run in runs] == pytest.approx(trial_idles(runs, 0.03, length))
     assert min(run.ranks[0].accelerator["slowed"] for run in runs) > 0.0
 

@@ -27,7 +27,15 @@ from coresim.sim.reference import simulate as reference
 from coresim.sim.run import RunLength
 from coresim.validate.grid import Setting, load_grid
 from coresim.validate.ledger import load_ledger
-from coresim.validate.predict import Costs, pipeline_of, predict, rate_period, scenario_of, straggling, trial_length
+from coresim.validate.predict import (
+    Costs,
+    predict,
+    rate_period,
+    straggling,
+    trial_length,
+    trial_pipeline,
+    trial_scenario,
+)
 from coresim.validate.trials import barrier_cost, run_ranks
 from coresim.workloads.registry import target_of
 from coresim.workloads.waiting import SlowReadsWorkload
@@ -92,9 +100,9 @@ def test_ranks_wait_for_the_slowest_of_them() -> None:
 
 def test_the_barrier_takes_cpu_time_of_each_rank() -> None:
     costs = replace(COSTS, barriers=((4, 1e-3), (8, 9.0)), slower=1.5, sampled=0.25)
-    assert scenario_of(costs, SETTING).accelerator.launch.mean == pytest.approx(1e-3 * 1.5 / 0.75)
+    assert trial_scenario(costs, SETTING).accelerator.launch.mean == pytest.approx(1e-3 * 1.5 / 0.75)
     for other in (replace(SETTING, ranks=2), replace(SETTING, ranks=1)):
-        assert scenario_of(costs, other).accelerator.launch.is_zero
+        assert trial_scenario(costs, other).accelerator.launch.is_zero
     # Four ranks that work for 40 ms on two cores, with steps of 20 ms: the cores bind, and a barrier of 2 ms takes 4.
     work = Costs({**COSTS.tables, "workload": {"batch_size": 4, "preprocess": "2.5 ms"}}, barriers=((4, 2e-3),))
     setting = replace(SETTING, step_s=1e-3)
@@ -103,7 +111,7 @@ def test_the_barrier_takes_cpu_time_of_each_rank() -> None:
 
 
 def test_one_straggles_and_the_others_do_not() -> None:
-    pipeline = pipeline_of(scenario_of(COSTS, SETTING), SETTING)
+    pipeline = trial_pipeline(trial_scenario(COSTS, SETTING), SETTING)
     draws = draw(pipeline, 50, seed=1)
     changed = straggling(pipeline, draws, 50, 3.0)
     for index in range(50):
