@@ -135,7 +135,8 @@ class Spent:
     """What answers cost beside the sweeps that they stand in for.
 
     Attributes:
-        answer_s: wall seconds of the calibrations and predictions of all jobs that have scans.
+        answer_s: wall seconds of a calibration and its predictions, on average for each kind of loader of each
+            workload that has scans, and summed over those.
         sweep_s: wall seconds of the scans' own trials.
         samples: by workload, the samples of the data set from which on an answer costs `CHEAP` of the sweep that
             people run: the loader alone, `EPOCHS` passes over the data for each number of workers, as fast as these
@@ -150,14 +151,18 @@ class Spent:
 def spent(ledger: Ledger) -> Spent | None:
     """What the ledger's answers cost; None without a scan, or where the ledger does not say it."""
     scans = scans_of(ledger.scored)
-    jobs = {found[0].job for found in scans}
-    answers = {number: ledger.jobs[number].seconds for number in jobs}
-    if not answers or not all(answers.values()):
+    # A job that is calibrated anew after some trials has several calibrations, each of which is an answer.
+    groups: dict[tuple[object, ...], list[list[RecordedPoint]]] = {}
+    for scan in scans:
+        groups.setdefault(scan[0].setting.job, []).append(scan)
+    seconds = {job: [ledger.jobs[n].seconds for n in {scan[0].job for scan in found}] for job, found in groups.items()}
+    if not groups or not all(map(all, seconds.values())):
         return None
+    answers = {job: stats.mean(each) for job, each in seconds.items()}
     sweep_s = sum((p.warm_up + p.steps) * trial.seconds_per_step for found in scans for p in found for trial in p.clean)
     samples = {
-        ledger.jobs[number].workload: seconds / CHEAP / EPOCHS / _pass_s([s for s in scans if s[0].job == number])
-        for number, seconds in answers.items()
+        groups[job][0][0].setting.workload: answer / CHEAP / EPOCHS / _pass_s(groups[job])
+        for job, answer in answers.items()
     }
     return Spent(sum(answers.values()), sweep_s, samples)
 

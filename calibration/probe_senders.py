@@ -85,7 +85,7 @@ def run(what: str, batch: Any, period: float, seconds: float = SECONDS) -> dict[
     each = [growth(alone, {count: turn[count] for count in COUNTS[1:]}) for turn in rounds]
     return {
         "what": what,
-        "pace_s": period,
+        "period_s": period,
         "cpu_s": found,
         "growth": round(statistics.mean(each), 5),
         "deviation": round(statistics.stdev(each), 5),

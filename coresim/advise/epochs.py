@@ -18,7 +18,7 @@ EPOCHS, REPLICATIONS = 4, 3
 
 @dataclass(frozen=True)
 class EpochStart:
-    """Seconds that an epoch takes longer than its steps in steady state, mean over a few epochs with the first.
+    """Seconds by which an epoch is longer than its steps in steady state; mean of a few epochs, the first included.
 
     Attributes:
         persistent_s: with workers that live from epoch to epoch.

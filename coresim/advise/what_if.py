@@ -29,7 +29,7 @@ class RemedyOutcome:
         throughput: samples/s over all accelerators, of the middle variant.
         workers: loader workers per accelerator, of the middle variant.
         cores: cores per accelerator that it runs on.
-        minimum_cores: fewest and most cores per accelerator that meet the target, over the variants; None: no count.
+        minimum_cores: the fewest cores per accelerator that meet the target, least and most of the variants' or None.
         memory: what the loader takes, where that is known.
         possible: whether nothing known speaks against it: memory, or the size of the set.
     """

@@ -17,12 +17,13 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from pathlib import Path
 
 from coresim.measure import protocol
 from coresim.measure.bandwidth import array_bytes, available_memory, cache_size, triad
 from coresim.measure.processes import single_threaded
 from coresim.measure.protocol import Clocks, Context, Timing
-from coresim.measure.topology import on_cpus
+from coresim.measure.topology import allowed_cores, on_cpus
 from coresim.measure.worker_pool import ROUNDS, physical_cpus, press, rounds, serve, worker_pool
 from coresim.model.measurement import Measurement
 
@@ -101,11 +102,16 @@ def pieces(size: int) -> Callable[[], None]:
     return lambda: run(next(parts))
 
 
+def sibling_cpus(root: Path = Path("/")) -> list[int] | None:
+    """Two hardware threads of one core on which this process may run; None where there are none."""
+    return next((cpus[:2] for cpus in allowed_cores(root) if len(cpus) > 1), None)
+
+
 def measure_siblings(work: Callable[[], object], pair: Sequence[int], context: Context) -> list[Measurement]:
     """Measure ``sibling.1`` and ``sibling.2`` (s, CPU time of one call of ``work``) alone and beside the same work.
 
     Only in a process that may fork. ``work`` is the same work at each call, a millisecond long at least; it runs on
-    the first of the two hardware threads.
+    the first of the two hardware threads, which `sibling_cpus` gives.
     """
     fork = multiprocessing.get_context("fork")
 

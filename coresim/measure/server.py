@@ -24,13 +24,12 @@ from coresim.measure.calibrate import BUDGET_S, calibrate
 from coresim.measure.forked import run_forked
 from coresim.measure.handover import of_small
 from coresim.measure.machine_speed import OWN_WORK
-from coresim.measure.neighbours import measure_pressure, measure_siblings
+from coresim.measure.neighbours import measure_pressure, measure_siblings, sibling_cpus
 from coresim.measure.processes import START_TIMEOUT, Child, HangError, Link
 from coresim.measure.protocol import Context, Progress
 from coresim.measure.rig import DatasetFacts, Rig, loader_of
 from coresim.measure.senders import SENDERS_SHARE, measure_senders
 from coresim.measure.subject import PATIENCE, Subject
-from coresim.measure.topology import allowed_cores
 from coresim.measure.trust import agreeing, warnings_of
 from coresim.model.measurement import Measurement
 from coresim.model.warning import HostWarning
@@ -236,7 +235,7 @@ def _pressed(subject: Subject, seconds: float, warnings: list[HostWarning]) -> l
         for place in places:
             subject.sample(place)
 
-    pair = next((cpus[:2] for cpus in allowed_cores() if len(cpus) > 1), None)
+    pair = sibling_cpus()
     shared_s = SIBLINGS * seconds if pair else 0.0
     shared = measure_siblings(work, pair, Context(shared_s, warnings=warnings)) if pair else []
     return [*measure_pressure(work, Context(seconds - shared_s, warnings=warnings)), *shared]

@@ -45,7 +45,7 @@ def serve(link: Link, make: Callable[..., Callable[[], object]], *args: Any) -> 
     link.send(("ready", None))
     while True:
         seconds, rate = link.recv()
-        link.send(("timings", repeated(work, Clocks(), seconds, least=2) if seconds else None))
+        link.send(("timings", repeated(work, Clocks(), seconds, least=2) if seconds is not None else None))
         while rate > 0 and not link.poll():
             began = time.perf_counter()
             work()
@@ -56,7 +56,7 @@ def serve(link: Link, make: Callable[..., Callable[[], object]], *args: Any) -> 
 def press(children: Sequence[Child], count: int, rate: float) -> contextlib.AbstractContextManager[None]:
     """When it returns, so many of them work for that share of the time, and the others rest."""
     for place, child in enumerate(children):
-        child.send((0.0, rate if place < count else 0.0))
+        child.send((None, rate if place < count else 0.0))
     for child in children:
         child.receive()
     return contextlib.nullcontext()

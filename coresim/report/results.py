@@ -102,6 +102,8 @@ def read_results(path: str | os.PathLike[str]) -> dict[str, Outcome]:
     reader = csv.DictReader(read_text(path).splitlines())
     found = {}
     try:
+        # Tables of an earlier coresim call this column so.
+        reader.fieldnames = [{"basis": "provenance"}.get(name, name) for name in reader.fieldnames or ()] or None
         if reader.fieldnames is not None and tuple(reader.fieldnames) != COLUMNS:
             raise InputError(f"{path}: not a table of coresim plan; name another file, or move this one away")
         for record in reader:

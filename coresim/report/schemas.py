@@ -9,14 +9,16 @@ from coresim.model.machines import CERTAINTIES, Machine
 from coresim.report.compare import COMPARISON
 from coresim.report.document import ESTIMATE, RECOMMENDATION
 from coresim.report.fleet import PLAN
-from coresim.report.records import VERSION, Key, Record, constant
+from coresim.report.records import Key, Record, constant
 from coresim.report.steps import STEPS
 
 
 def schemas() -> dict[str, dict[str, Any]]:
     """Every schema of an output, by its verb."""
     machine = Record(*(Key(item.name, _kind(item)) for item in fields(Machine)))
-    machines = Record(constant("format", "coresim-machines"), VERSION, Key("machines", machine, each=True))
+    machines = Record(
+        constant("format", "coresim-machines"), constant("schema_version", 1), Key("machines", machine, each=True)
+    )
     return {
         "recommend": RECOMMENDATION.schema("coresim recommend"),
         "recommend-steps": STEPS.schema("coresim recommend, where the step time is not known"),

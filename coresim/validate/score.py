@@ -97,7 +97,7 @@ def cost_changes(point: RecordedPoint, costs: Costs) -> Mapping[str, float]:
     # The noted CPU times have no part of what sampling takes of a CPU.
     trials, scenario = point.clean, replace(costs, slower=1.0, sampled=0.0).scenario
     workload, speeds = scenario.workload, scenario.host.speed
-    found["the machine's slowdown"] = stats.mean([t.slowdown for t in trials]) - 1.0
+    found["the CPU time of the sampler's work"] = stats.mean([t.slowdown for t in trials]) - 1.0
     joining, noted = workload.collate.mean, [t.sample_s * point.setting.batch_size + t.collate_s for t in trials]
     if point.setting.option == Option.NO_OVERLAP:
         joining, noted = joining * workload.in_process_collate, [t.receive_s for t in trials]

@@ -114,17 +114,25 @@ def fitting(settings: Sequence[Setting], notice: Callable[[str], None] = lambda 
 
 
 def portions(settings: Sequence[Setting]) -> list[list[Setting]]:
-    """The settings by job, in the portions that are calibrated one by one: whole scans, of about `FRESH` trials."""
+    """The settings by job, in the portions that are calibrated one by one: whole scans, of about `FRESH` trials.
+
+    Where something is really trained, cores belong to a scan too: its step time is one calibration's.
+    """
     found = []
     for job in dict.fromkeys(setting.job for setting in settings):
-        scans: dict[Setting, list[Setting]] = {}
+        kinds: dict[Setting, list[Setting]] = {}
         for setting in settings:
             if setting.job == job:
-                scans.setdefault(replace(setting, workers=1, cores=1, repeats=1), []).append(setting)
-        left = sum(map(_trials, scans.values()))
+                cores = 1 if setting.model else setting.cores
+                kinds.setdefault(replace(setting, workers=1, cores=cores, repeats=1), []).append(setting)
+        scans = list(kinds.values())
+        random.Random(1).shuffle(scans)  # so that a portion has settings of all kinds
+        # A process that has prepared samples itself, as a trainer without workers does, forks workers that are faster.
+        scans.sort(key=lambda scan: bool(scan[0].model) and scan[0].option == Option.NO_OVERLAP)
+        left = sum(map(_trials, scans))
         portion = left / math.ceil(left / FRESH)
         found.append(list[Setting]())
-        for scan in scans.values():
+        for scan in scans:
             if found[-1] and _trials(found[-1]) + _trials(scan) / 2 > portion and left > portion / 2:
                 found.append([])
             found[-1] += scan
@@ -166,12 +174,13 @@ class _TrialMaker:
             said = partial(_tell, say, settings[0].workload, total)
             with Server(spec, build_timeout=self.build_timeout, more=Trials(), tell=partial(said, made, 0)) as server:
                 settings = [replace(setting, batch_size=server.facts.batch_size) for setting in settings]
+                took = 0.0
                 for alike in portions(settings):
-                    if began > self.until:
+                    if began + took > self.until:  # no trial could follow the calibration
                         break
                     # Drop an interrupted validation's trials of these settings: they belong to another calibration.
                     ledger = self._run(server, alike, ledger.without(alike), began, partial(said, made))
-                    made, began = made + _trials(alike), time.monotonic()
+                    took, made, began = ledger.jobs[-1].seconds, made + _trials(alike), time.monotonic()
         return ledger
 
     def _run(

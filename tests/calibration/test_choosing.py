@@ -48,5 +48,11 @@ def test_the_answer_s_cost_is_held_beside_the_sweep_it_stands_in_for():
     (samples,) = cost.samples.values()
     assert 2 * 3 * samples * sample_s == pytest.approx(10 * 12.0)
     assert f"{float(f'{samples:.1e}'):,.0f}" in cost_text(cost)
+    # A job that was calibrated twice has two answers, of which one stands in for its sweeps.
+    again = [replace(made, job=1, setting=replace(made.setting, ratio=0.5), step_s=0.02) for made in scan]
+    both = replace(ledger(*scan, *again), jobs=(found.jobs[0], replace(found.jobs[0], seconds=18.0)))
+    two = spent(both)
+    assert two is not None and two.answer_s == 15.0 and two.sweep_s == pytest.approx(2 * cost.sweep_s)
+    assert [2 * 3 * size * sample_s for size in two.samples.values()] == [pytest.approx(10 * 15.0)]
     assert spent(ledger(scan[0])) is None
     assert spent(ledger(*scan)) is None  # what does not say how long its calibration took

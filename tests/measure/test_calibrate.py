@@ -241,7 +241,7 @@ def test_a_machine_that_is_never_quiet_is_measured_as_it_is_and_told(bench_of: M
     assert told.what == "the machine was busy while costs were measured" and "1.0 cores" in told.value and told.remedy
 
 
-def test_costs_are_told_at_the_usual_pace_beside_as_many_busy_cpus(bench_of: Make) -> None:  # noqa: F811
+def test_costs_are_told_at_the_usual_speed_beside_as_many_busy_cpus(bench_of: Make) -> None:  # noqa: F811
     """In the last round all takes half as long again, the sampler's work too; beside two workers it is slower."""
     line = bench_of(cpus=2)
     line.bench.made.slower = lambda workers: (1.5 if len(line.bench.opened) > 6 else 1.0) * (1.1 if workers > 1 else 1)
@@ -257,7 +257,7 @@ def test_costs_are_told_at_the_usual_pace_beside_as_many_busy_cpus(bench_of: Mak
     assert [told.what for told in warnings_of(found)] == ["the machine changed its speed"]
 
 
-def test_the_usual_pace_is_a_mean_over_all_runs_with_as_many_busy_cpus(bench_of: Make) -> None:  # noqa: F811
+def test_the_usual_time_is_a_mean_over_all_runs_with_as_many_busy_cpus(bench_of: Make) -> None:  # noqa: F811
     """On two CPUs two and three workers keep both busy; one run was made while the machine was paused."""
     line = bench_of(cpus=2, handover=0.1, receive=0.01)
     line.bench.made.sampler_s = lambda run: {1: 0.006, 2: 0.004, 4: 0.004, 5: 0.100, 7: 0.006, 8: 0.006}.get(run, 0.003)

@@ -14,7 +14,6 @@ import pytest
 from coresim.measure import host, neighbours, topology
 from coresim.measure.protocol import Context
 from coresim.measure.system_root import SystemRoot
-from coresim.measure.topology import allowed_cores
 from coresim.measure.worker_pool import physical_cpus, press, serve, worker_pool
 from coresim.model.host import HostFacts
 
@@ -131,10 +130,10 @@ def test_siblings_are_two_allowed_threads_of_one_core(tmp_path: Path, monkeypatc
         folder = tmp_path / f"sys/devices/system/cpu/cpu{cpu}/topology"
         folder.mkdir(parents=True)
         (folder / "thread_siblings_list").write_text(text + "\n")
-    for allowed, cores in (({0, 1, 2, 3}, [[0, 2], [1, 3]]), ({0, 1, 3}, [[0], [1, 3]]), ({0, 1}, [[0], [1]])):
+    for allowed, pair in (({0, 1, 2, 3}, [0, 2]), ({0, 1, 3}, [1, 3]), ({0, 1}, None)):
         monkeypatch.setattr(os, "sched_getaffinity", lambda _, allowed=allowed: allowed)
-        assert allowed_cores(tmp_path) == cores
-        assert allowed_cores(tmp_path / "none") == [[cpu] for cpu in sorted(allowed)]
+        assert neighbours.sibling_cpus(tmp_path) == pair
+        assert neighbours.sibling_cpus(tmp_path / "none") is None
 
 
 def test_the_same_work_on_both_threads_of_a_core_and_nobody_is_left_behind() -> None:

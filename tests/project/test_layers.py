@@ -70,7 +70,6 @@ SPEAKERS = {
     ("coresim/callbacks.py", "print"),  # a trainer's callback has nobody else to tell
 }
 
-#: Files that import each other, one of them inside of a function; types alone do not count. None is to be added.
 LONGEST_FILE, LONGEST_FUNCTION = 300, 60
 
 

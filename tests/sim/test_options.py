@@ -133,7 +133,7 @@ def test_option_1_on_slow_cores(tool: Tool) -> None:
 # Option 2: DataLoader workers.
 
 
-def test_option_2_one_worker_is_the_pace(tool: Tool) -> None:
+def test_option_2_one_worker_limits(tool: Tool) -> None:
     # A batch every 10 ms; the last of 40 comes at 400 ms and is trained for 2 ms.
     answer = tool.simulate(tool.scenario(PLAIN), "--workers", 1, "--cores", 2, "--steps", 40)
     check(answer, 0.8, 1000, 0.402)
@@ -152,7 +152,7 @@ def test_option_2_workers_come_in_bursts(tool: Tool) -> None:
     check(answer, 0.2, 4000, 0.108)
 
 
-def test_option_2_trainer_is_the_pace(tool: Tool) -> None:
+def test_option_2_trainer_limits(tool: Tool) -> None:
     # consumer 1 + copy 3 + max(launch 4, step 20) = 24 ms; the first batch is ready after 17 ms.
     answer = tool.simulate(tool.scenario(FULL), "--workers", 4, "--cores", 8, "--steps", 100)
     check(answer, 1 - 20 / 24, 10_000 / 24, 0.017 + 100 * 0.024)
@@ -294,7 +294,7 @@ def test_option_3_launch_is_left_in_the_trainer(tool: Tool, launch: int) -> None
     check(answer, 1 - 20 / launch, 10_000 / launch)
 
 
-def test_option_3_one_worker_is_the_pace(tool: Tool) -> None:
+def test_option_3_one_worker_limits(tool: Tool) -> None:
     answer = tool.simulate(tool.scenario(PLAIN), "--option", 3, "--workers", 1, "--cores", 2, "--steps", 40)
     check(answer, 0.8, 1000, 0.402)
 

@@ -28,7 +28,7 @@ from coresim.validate.session import judged
 from coresim.validate.training import StepCost
 
 
-def test_work_at_another_pace_costs_more_and_waiting_does_not():
+def test_work_at_another_speed_costs_more_and_waiting_does_not():
     waiting = with_work(COSTS, fetch="10 ms", handover={"rest_free": "3 ms"})
     usual, slow = waiting.scenario.workload, replace(waiting, slower=1.2).scenario.workload
     for name in ("preprocess", "collate", "send", "consumer"):
@@ -86,7 +86,7 @@ def test_what_sampling_takes_of_a_cpu_is_predicted():
     assert sampled == pytest.approx(plain / 0.9, rel=0.02)
 
 
-def test_a_point_is_predicted_anew_for_the_pace_around_its_trials():
+def test_a_point_is_predicted_anew_for_the_speed_around_its_trials():
     length = trial_length(COSTS, SETTING, seconds=1.0)
     found = point(replace(SETTING, step_s=0.01), 0.3, 0.3)
     found = replace(found, steps=length.steps - length.warm_up, warm_up=length.warm_up)
@@ -170,12 +170,12 @@ def test_option_3_s_threads_are_no_cause_that_a_trial_notes():
     slow = replace(
         point(replace(SETTING, option=3), 0.1), trials=(measured(0.3, sample_s=0.009, receive_s=0.0, slowdown=1.4),)
     )
-    assert cost_changes(slow, COSTS) == {"the machine's slowdown": pytest.approx(0.4)}
+    assert cost_changes(slow, COSTS) == {"the CPU time of the sampler's work": pytest.approx(0.4)}
     recorded = ledger(slow)
     (own,), (paced,) = with_own_costs(recorded, simulate), at_sampled_speed(recorded, simulate)
     assert own.prediction.idle == pytest.approx(paced.prediction.idle, abs=1e-6)
 
 
-def test_a_miss_at_another_pace_names_it():
+def test_a_miss_at_another_speed_names_it():
     slow = replace(point(SETTING, 0.1), trials=(measured(0.3, slowdown=1.4),))
-    assert "the machine's slowdown +40%" in cause(slow, ledger(slow).jobs[0])
+    assert "the CPU time of the sampler's work +40%" in cause(slow, ledger(slow).jobs[0])
