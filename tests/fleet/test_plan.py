@@ -1,9 +1,8 @@
-"""Fleet plans: the model that carries a job to another machine, choices, what to ask for, resuming, other executors."""
+"""Fleet plans: choices, resuming, other executors."""
 
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import signal
@@ -12,74 +11,33 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fleet_kit import FLEET, JOB, host, job
 from jsonschema import validate
 from matplotlib.figure import Figure
 
 import coresim
 from coresim.advise.candidates import JobSetting
-from coresim.advise.minimum_cores import minimum_cores, useful_cores
+from coresim.advise.minimum_cores import minimum_cores
 from coresim.advise.recommend import recommend
 from coresim.advise.starved import BOUNDED, SEARCHED, SIMULATED, brief
 from coresim.advise.sweep import Study, best_point, pipeline_of
-from coresim.advise.transforms import batch_twice
 from coresim.cli.main import main
-from coresim.errors import InputError, UnknownKeyError
+from coresim.errors import InputError
 from coresim.fleet import plan as fleets
-from coresim.fleet.description import Candidate, Fleet, FleetWorkload, fleet_schema, load_fleet
+from coresim.fleet.description import Candidate, Fleet, FleetWorkload, load_fleet
 from coresim.fleet.plan import FleetPlan, Row, plan_fleet
-from coresim.fleet.task import FLEET_PLAN, Outcome
-from coresim.fleet.transfer import OTHER_CPU, OTHER_FORM, condensed, transfer
+from coresim.fleet.task import FLEET_PLAN
+from coresim.fleet.transfer import transfer
 from coresim.model.pipeline import Pipeline
 from coresim.model.scenario import read_scenario
-from coresim.model.service import Service, empirical
 from coresim.report.fleet import PLAN, fleet_text
 from coresim.report.results import ResultFile, read_results
-from coresim.report.scheduler_requests import memory_gib, scheduler_requests
+from coresim.report.scheduler_requests import scheduler_requests
 from coresim.report.schemas import schemas
 from coresim.sim.draws import Draws
 from coresim.sim.estimate import Plan, run_length
 from coresim.sim.fast import simulate
 from coresim.sim.run import Run, RunLength
-
-JOB = """
-[workload]
-batch_size = 64
-preprocess = { mean = "6 ms", cv = 0.4, distribution = "lognormal" }
-collate = "2 ms"
-batch_bytes = 38535168
-[accelerator]
-step = "100 ms"
-launch = "4 ms"
-name = "A100-SXM4-80GB"
-"""
-FLEET = """
-machines = ["aws:p4d.24xlarge", "nvidia:dgx-a100-640", "lambda:gpu_1x_h100_pcie"]
-[[workload]]
-name = "vision"
-path = "job.toml"
-gpu_hours = 100
-cpu = "Xeon Platinum 8275CL"
-steps = { H100 = "50 ms" }
-[[workload]]
-name = "text"
-path = "job.toml"
-gpu_hours = 40
-set = ["workload.preprocess=0.5 ms"]
-[[site]]
-name = "site"
-gpus = [1, 2]
-most_cores_per_gpu = 8
-threads_per_core = 2
-price_per_core_h = 0.05
-price_per_gpu_h = 1.0
-"""
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    (tmp_path / "job.toml").write_text(JOB)
-    (tmp_path / "fleet.toml").write_text(FLEET)
-    return tmp_path / "fleet.toml"
 
 
 @pytest.fixture(scope="module")
@@ -99,102 +57,10 @@ def finished(planned: FleetPlan, path: Path) -> Path:
     return table
 
 
-def job(**changes: object) -> FleetWorkload:
-    tables = {
-        "workload": {"batch_size": 64, "preprocess": "6 ms", "collate": "2 ms"},
-        "accelerator": {"step": "100 ms", "launch": "4 ms", "name": "A100-SXM4-80GB"},
-    }
-    made = FleetWorkload("job", read_scenario(tables), 100.0, "A100-SXM4-80GB", "EPYC 7742")
-    return replace(made, **changes)  # type: ignore[arg-type]
-
-
-def host(name: str = "box", gpu: str | None = "NVIDIA A100 SXM 80GB", **changes: object) -> Candidate:
-    cpu = "AMD EPYC 7742 64-Core Processor"
-    made = Candidate(name=name, gpu=gpu, gpu_count=1, cores_per_gpu=16.0, cpu=cpu)
-    return replace(made, **changes)  # type: ignore[arg-type]
-
-
 # Carrying
 
 
-def test_the_same_gpu_and_cpu_carry_nothing() -> None:
-    found = transfer(job(), host(), {})
-    assert (found.notes, found.cpu_time, found.cpu_uncertainty, found.speed_uncertainty) == ((), 1.0, 0.0, 0.0)
-    assert found.step == job().scenario.accelerator.step
-
-
-def test_what_an_idle_device_waits_for_launches_is_known_of_the_measured_step_alone() -> None:
-    base = job().scenario
-    base = replace(base, accelerator=replace(base.accelerator, lead=0.25))
-    same = transfer(job(), host(), {})
-    assert same.scenario(base).accelerator.lead == 0.25
-    other = replace(same, step=same.step.scaled(0.5))
-    assert other.scenario(base).accelerator.lead == 0.0
-    assert batch_twice(1.8)(base).accelerator.lead == 0.0
-
-
-def test_another_cpu_is_said_and_widens() -> None:
-    found = transfer(job(), host(cpu="Xeon Gold 6248R"), {})
-    assert found.cpu_uncertainty == OTHER_CPU and found.speed_uncertainty > 0
-    assert "EPYC 7742 to Xeon Gold 6248R" in found.notes[0] and "60 %" in found.notes[0]
-    scenario = found.scenario(job().scenario)
-    assert scenario.workload.preprocess.uncertainty == scenario.accelerator.launch.uncertainty == OTHER_CPU
-    for unnamed in (transfer(job(cpu=None), host(), {}), transfer(job(), host(cpu=None), {})):
-        assert unnamed.cpu_uncertainty == OTHER_CPU and "not named" in unnamed.notes[0]
-
-
-def test_known_speeds_scale_the_cpu_times() -> None:
-    found = transfer(job(), host(cpu="Xeon Gold 6248R"), {"Xeon Gold 6248R": 0.8, "EPYC 7742": 1.2})
-    assert found.cpu_time == pytest.approx(1.5) and found.cpu_uncertainty < OTHER_CPU
-    scenario = found.scenario(job().scenario)
-    assert scenario.workload.preprocess.mean == pytest.approx(9e-3)
-    assert scenario.accelerator.step.mean == 0.1
-
-
-def test_step_times_on_another_gpu_are_known_or_refused() -> None:
-    assert transfer(job(), host(gpu="NVIDIA A100 PCIe"), {}).step.uncertainty == OTHER_FORM
-    given = transfer(job(steps={"H100": Service(0.05)}), host(gpu="NVIDIA H100 SXM"), {})
-    assert given.step.mean == 0.05 and given.step.uncertainty == 0 and "as given" in given.notes[0]
-    recorded = transfer(job(model="ResNet-50 v1.5"), host(gpu="NVIDIA V100"), {})
-    assert recorded.step.uncertainty > 0.1 and "catalogue" in recorded.notes[0]
-    with pytest.raises(InputError, match=r"no step time on NVIDIA L4 .*add it to steps"):
-        transfer(job(), host(gpu="NVIDIA L4"), {})
-    with pytest.raises(InputError, match="does not name"):
-        transfer(job(gpu=None), host(), {})
-    assert "taken for the workload's" in transfer(job(), host(gpu=None), {}).notes[0]
-
-
-def test_condensed_times_keep_mean_and_spread() -> None:
-    values = empirical((1.0, 2.0, 6.0))
-    found = condensed(values, 64)
-    assert (found.mean, found.cv, found.distribution) == (values.mean, values.cv, "gamma")
-    assert found.uncertainty == pytest.approx(values.cv / math.sqrt(3))
-    assert condensed(values, 8) is values and condensed(Service(1.0), 64) == Service(1.0)
-
-
 # Cores needed
-
-
-@pytest.mark.parametrize("preprocess", ["0.5 ms", "6 ms", "15 ms"])
-def test_bisection_finds_what_the_whole_curve_finds(preprocess: str) -> None:
-    tables = {"workload": {"batch_size": 64, "preprocess": preprocess}, "accelerator": {"step": "100 ms"}}
-    scenario, study = read_scenario(tables), Study(simulate, Plan(steps=150, least=2, most=2, inputs=0))
-    found = minimum_cores(scenario, 2, study)
-    assert found is not None and found.cores == recommend(scenario, study, (2,)).options[0].answer.cores  # type: ignore[union-attr]
-
-
-def test_no_core_count_is_none() -> None:
-    tables = {
-        "workload": {"batch_size": 64, "preprocess": "1 ms", "consumer": "80 ms"},
-        "accelerator": {"step": "50 ms"},
-    }
-    assert minimum_cores(read_scenario(tables), 2, Study(simulate, Plan(inputs=0))) is None
-
-
-def test_cores_beyond_the_most_work_are_of_no_use() -> None:
-    tables = {"workload": {"batch_size": 64, "preprocess": "15 ms"}, "accelerator": {"step": "100 ms"}}
-    scenario = read_scenario(tables | {"host": {"speed": [1.0, 0.9, 0.6, 0.3]}})
-    assert useful_cores(scenario) == 2  # k s(k): 1, 1.8, 1.8, 1.2
 
 
 # Plans
@@ -357,44 +223,6 @@ def test_where_no_core_count_will_do_none_is_sure(tmp_path: Path) -> None:
 # What to ask for
 
 
-def test_the_requests_of_a_row() -> None:
-    sizes = {"batch_size": 64, "preprocess": "6 ms", "batch_bytes": 2**20 * 10}
-    scenario = read_scenario({"workload": sizes, "accelerator": {"step": "100 ms"}})
-    outcome = Outcome(5, 8.0, 4, 2, 0.01, 0.0, 0.02, 1000.0)
-    candidate = host(gpu_count=2, threads_per_core=2)
-    row = Row("k", replace(job(), scenario=scenario), candidate, 2, outcome, ())
-    found = scheduler_requests(row)
-    # 5 cores of 2 threads for each of 2 GPUs; (4 x 2 + 1) batches of 10 MiB for each, and a quarter more.
-    assert found["slurm"] == "#SBATCH --gpus-per-node=2\n#SBATCH --cpus-per-gpu=10"
-    assert found["docker"] == "docker run --gpus 2 --cpus=20 --shm-size=225m"
-    lines = found["kubernetes"].splitlines()
-    assert lines[2].replace("requests", "") == lines[3].replace("limits", "") and 'cpu: "20"' in lines[2]
-    # Two trainers of 8 GB; 8 workers of 1 GB (assumed) and 18 batches of 10 MiB, and a quarter more of these.
-    assert "memory: 25Gi," in lines[2]
-    assert "8 GB (assumed) for each trainer, 1 GB (assumed) for each of 8 workers, 189 MB of batches" in lines[0]
-    known = replace(scenario, workload=replace(scenario.workload, worker_bytes=2.5e8))
-    assert memory_gib(replace(row, workload=job(scenario=known)))[0] == math.ceil(
-        (2 * 8e9 + 1.25 * (8 * 2.5e8 + 18 * 10 * 2**20)) / 2**30
-    )
-    assert memory_gib(replace(row, option=1)) == (15, "8 GB (assumed) for each trainer")
-    # In stages: four at work, two that wait, and the one that is copied.
-    assert f"--shm-size={math.ceil(1.25 * 2 * 7 * 10)}m" in scheduler_requests(replace(row, option=3))["docker"]
-    # And three that are fetched and not prepared, as large as the others, since nobody said how large.
-    fetched = replace(scenario, workload=replace(scenario.workload, fetch=Service(0.001)))
-    asked = scheduler_requests(replace(row, option=3, workload=job(scenario=fetched)))
-    assert f"--shm-size={math.ceil(1.25 * 2 * 10 * 10)}m" in asked["docker"]
-    assert "medium: Memory, sizeLimit: 225Mi" in lines[-1]
-    assert "num_workers=4, prefetch_factor=2, pin_memory=True" in found["dataloader"]
-    # What was measured on a CPU runs on a GPU there.
-    on_cpu = replace(scenario, accelerator=replace(scenario.accelerator, copies=False))
-    assert scheduler_requests(replace(row, workload=job(scenario=on_cpu)))["dataloader"] == found["dataloader"]
-    assert scheduler_requests(replace(row, option=1))["dataloader"] == "DataLoader(..., num_workers=0)"
-    in_words_of = replace(scenario, loader=replace(scenario.loader, preset="tf.data"))
-    assert scheduler_requests(replace(row, workload=job(scenario=in_words_of)))["dataloader"].startswith("map(f, num_")
-    short = replace(row, outcome=replace(outcome, minimum_cores=None))
-    assert "--cpus-per-gpu=16" in scheduler_requests(short)["slurm"]
-
-
 # Resuming, executors
 
 
@@ -466,37 +294,6 @@ def test_a_cluster_that_loses_a_worker_gives_the_same(path: Path, planned: Fleet
 
 
 # Files and the verb
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "kind", "words"),
-    [
-        ("gpu_hours = 100", "gpu_hours = -1", InputError, ["workload[0].gpu_hours = -1", "above 0"]),
-        ("gpu_hours = 100", "gpu_hour = 1", UnknownKeyError, ["workload[0].gpu_hour", "did you mean 'gpu_hours'"]),
-        ('"aws:p4d.24xlarge"', '"p4d.24xlrge"', InputError, ["p4d.24xlrge", "nearest known: aws:p4d.24xlarge"]),
-        ("machines =", "machine =", UnknownKeyError, ["machine: unknown key", "machines"]),
-        ('"job.toml"', '"none.toml"', InputError, ["none.toml: no such file"]),
-        ('name = "text"', 'name = "vision"', InputError, ["workload 'vision' is there twice"]),
-        ("most_cores_per_gpu = 8", "most_cores_per_gpu = 8\ncores_per_gpu = 4", InputError, ["'site'", "give one"]),
-        ("gpus = [1, 2]", "gpus = [0]", InputError, ["site[0].gpus[0] = 0"]),
-        ("[[site]]", "options = [4]\n[[site]]", UnknownKeyError, ["options"]),
-    ],
-)  # fmt: skip
-def test_a_bad_fleet_says_where(path: Path, old: str, new: str, kind: type[Exception], words: list[str]) -> None:
-    path.write_text(FLEET.replace(old, new, 1))
-    with pytest.raises(kind) as caught:
-        load_fleet(path)
-    assert str(caught.value).startswith(str(path)) and all(word in str(caught.value) for word in words), caught.value
-
-
-def test_all_machines_and_own_ones(path: Path) -> None:
-    (path.parent / "own.csv").write_text("id,gpu,gpu_count,physical_cores\nbox,A100,1,8\n")
-    start = FLEET.index("[[workload]]")
-    path.write_text('machines = ["all"]\nmachine_file = "own.csv"\noptions = [1, 2]\n' + FLEET[start:])
-    fleet = load_fleet(path)
-    assert len(fleet.candidates) == 144 + 1 + 2 and fleet.candidates[0].name == "box" and fleet.options == (1, 2)
-    known = fleet_schema()["properties"]
-    assert {"machines", "options", "workload", "site", "cpu_speed"} <= set(known)
 
 
 def test_the_verb(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
