@@ -135,8 +135,8 @@ class Spent:
     """What answers cost beside the sweeps that they stand in for.
 
     Attributes:
-        answer_s: wall seconds of a calibration and its predictions, on average for each kind of loader of each
-            workload that has scans, and summed over those.
+        answer_s: wall seconds of one calibration with its predictions: the mean for each job that has scans, summed
+            over the jobs.
         sweep_s: wall seconds of the scans' own trials.
         samples: by workload, the samples of the data set from which on an answer costs `CHEAP` of the sweep that
             people run: the loader alone, `EPOCHS` passes over the data for each number of workers, as fast as these

@@ -29,7 +29,8 @@ class RemedyOutcome:
         throughput: samples/s over all accelerators, of the middle variant.
         workers: loader workers per accelerator, of the middle variant.
         cores: cores per accelerator that it runs on.
-        minimum_cores: the fewest cores per accelerator that meet the target, least and most of the variants' or None.
+        minimum_cores: the fewest cores per accelerator that meet the target, least and most over the variants;
+            None where no number of cores does.
         memory: what the loader takes, where that is known.
         possible: whether nothing known speaks against it: memory, or the size of the set.
     """

@@ -32,9 +32,9 @@ def _table(found: WhatIf, title: str = "") -> Table:
 
 def _notes(found: WhatIf) -> Section:
     notes = [
-        f"{remedy.name}: {remedy.what}. {told[:1].upper()}{told[1:]}. It costs {outcome.price}."
+        f"{remedy.name}: {remedy.what}. {(told := remedy.assumptions)[:1].upper()}{told[1:]}. It costs {outcome.price}."
         for outcome in found.outcomes
-        if (remedy := outcome.remedy) and (told := remedy.assumptions) is not None
+        if (remedy := outcome.remedy)
     ]
     if found.left_out:
         share = percent(found.scenario.workload.decode_share or 0.0)
