@@ -31,8 +31,8 @@ from coresim.attaching.assemble import profile_of, trials_of
 from coresim.attaching.conduct import AttachRequest, attach
 from coresim.attaching.today import Checked, check, check_today, free_cores
 from coresim.cli.common import study_of
-from coresim.model.profile import profile_tables
-from coresim.model.scenario import Scenario, read_scenario
+from coresim.model.load import scenario_of
+from coresim.model.scenario import Scenario
 from coresim.model.today import Today
 from coresim.sim.estimate import Plan
 
@@ -106,7 +106,7 @@ def result_of(name: str, command: tuple[str, ...], ranks: Sequence[dict[str, Any
     """What is recommended and predicted from what the ranks of a program told."""
     profile = profile_of(ranks, command, "benchmarks/attached.py", "")
     assert profile.today is not None
-    scenario = read_scenario(profile_tables(profile, name))
+    scenario = scenario_of(profile, name)
     with study_of(Plan(), "fast", lambda *_: None) as study:
         answer = recommend(scenario, study, (2,), None)
         today = check_today(profile, study)

@@ -21,9 +21,9 @@ from coresim.advise.recommend import Recommendation, recommend
 from coresim.advise.sweep import Study
 from coresim.files import write_text
 from coresim.model.build import build
-from coresim.model.overrides import override
+from coresim.model.load import scenario_of
 from coresim.model.pipeline import Pipeline
-from coresim.model.scenario import Scenario, read_scenario
+from coresim.model.scenario import Scenario
 from coresim.model.storage import misses_of
 from coresim.sim.draws import Draws, draw
 from coresim.sim.estimate import Estimate, Plan, estimate
@@ -48,7 +48,7 @@ class Row:
 
 
 def _scenario(case: Case, run: str) -> Scenario:
-    return read_scenario(override(dict(case.scenario), list(case.runs[run].set)), f"case {case.number} {run}")
+    return scenario_of(dict(case.scenario), f"case {case.number} {run}", case.runs[run].set)
 
 
 def _pipeline(case: Case, run: str, workers: int | None = None) -> Pipeline:

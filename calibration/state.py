@@ -11,7 +11,7 @@ from aims import bounds, on_cuda
 from effects import worth
 from pages import table
 
-from coresim.model.profile_tables import DRIFT
+from coresim.model.profile_scenario import DRIFT
 from coresim.report.figures import plot_validation, save_figure
 from coresim.report.validation import label, points
 from coresim.report.words import percent

@@ -21,7 +21,7 @@ from coresim.fleet.plan import plan_fleet
 from coresim.fleet.task import FLEET_PLAN
 from coresim.measure.campaign import Request, run_campaign
 from coresim.model.build import build, resolve_setting
-from coresim.model.load import load_input, scenario_of
+from coresim.model.load import load_input
 from coresim.model.profile import Profile, load_document
 from coresim.model.scenario import Scenario, read_scenario
 from coresim.report.answer import Answer, Measured, Simulated, answer_of
@@ -82,7 +82,7 @@ def recommend(
         engine: ``fast`` or ``reference``.
         executor: where the points of the curves are simulated; None: here.
     """
-    scenario, profile = _resolve(measure() if source is None else source, settings)
+    scenario, profile = load_input(measure() if source is None else source, settings)
     study = Study(_engine(engine), Plan(seed=seed), executor)
     answer = _recommend(scenario, study, options or own_options(profile), max_cores, confidence)
     return answer_of(answer, profile, settings=settings, today=check_today(profile, study))
@@ -103,7 +103,7 @@ def recommend_for_steps(
 
     The arguments are those of `recommend`.
     """
-    scenario, profile = _resolve(measure() if source is None else source, settings, step_needed=False)
+    scenario, profile = load_input(measure() if source is None else source, settings, step_needed=False)
     study = Study(_engine(engine), Plan(seed=seed), executor)
     notes, provenance = profile_notes(profile, settings) if profile else ((), ())
     return ForSteps(for_steps(scenario, study, options, max_cores, confidence), notes, provenance)
@@ -161,7 +161,7 @@ def simulate(
         replications: independent repeats.
         seed, settings, engine: as in `recommend`.
     """
-    scenario, _ = _resolve(source, settings)
+    scenario, _ = load_input(source, settings)
     setting = resolve_setting(scenario, option, workers, cores, prefetch_factor)
     pipeline = build(scenario, setting.option, setting.cores, setting.workers, setting.prefetch_factor)
     grow = steps is None
@@ -182,7 +182,7 @@ def what_if(source: Input, *, settings: Sequence[str] = ()) -> ipywidgets.VBox:
     """
     from coresim.report.widgets import what_if_widget  # noqa: PLC0415 - matplotlib takes half a second to import
 
-    return what_if_widget(_resolve(source, settings)[0], _engine("fast"))
+    return what_if_widget(load_input(source, settings)[0], _engine("fast"))
 
 
 def plan(
@@ -219,12 +219,6 @@ def plan(
         if table.problem:
             logging.getLogger("coresim").warning("%s; run the same again when there is room", table.problem)
     return Planned(found)
-
-
-def _resolve(source: Input, settings: Sequence[str], step_needed: bool = True) -> tuple[Scenario, Profile | None]:
-    if isinstance(source, Scenario):
-        return (scenario_of(source.to_dict(), "scenario", settings) if settings else source), None
-    return load_input(source, settings, step_needed)
 
 
 def _engine(name: str) -> Engine:

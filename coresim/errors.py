@@ -5,7 +5,8 @@ with the class's code; nothing below the CLI prints or exits.
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class CoresimError(Exception):
@@ -38,6 +39,15 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The end of a message for a name that is not known: the known one that is most like it, or nothing."""
     near = difflib.get_close_matches(name, known, 1)
     return f"; did you mean {near[0]!r}?" if near else ""
+
+
+@contextmanager
+def said_of(source: str) -> Iterator[None]:
+    """``source``, such as a path, begins the message of every `InputError` from within."""
+    try:
+        yield
+    except InputError as error:
+        raise type(error)(f"{source}: {error}") from None
 
 
 EXIT_ANSWERED = 0

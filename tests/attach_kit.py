@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,9 @@ from coresim.advise.recommend import Recommendation, recommend
 from coresim.attaching.assemble import profile_of
 from coresim.attaching.conduct import AttachRequest, attach
 from coresim.cli.common import study_of
-from coresim.model.profile import Profile, load_document, profile_tables
-from coresim.model.scenario import read_scenario
+from coresim.model.handover import NO_HANDOVER
+from coresim.model.profile import Profile, load_document
+from coresim.model.service import Service
 from coresim.sim.estimate import Plan
 
 PROGRAMS = Path(__file__).resolve().parent / "attaching" / "programs"
@@ -79,11 +80,14 @@ def answer(profile: Profile) -> Recommendation:
     Other programs draw out steps, and keep the trainer waiting for batches that are ready, so the step is the known one
     and those waits are left out.
     """
-    tables = profile_tables(profile, "a test")
-    tables["accelerator"]["step"] = f"{STEP_S} s"
-    tables["workload"].pop("handover", None)
+    measured = profile.scenario()
+    scenario = replace(
+        measured,
+        accelerator=replace(measured.accelerator, step=Service(STEP_S)),
+        workload=replace(measured.workload, handover=NO_HANDOVER),
+    )
     with study_of(Plan(), "fast", lambda *_: None) as study:
-        return recommend(read_scenario(tables), study, (2,), None)
+        return recommend(scenario, study, (2,), None)
 
 
 def profile_in(path: Path) -> Profile:

@@ -16,7 +16,7 @@ from coresim.measure.host import read_host
 from coresim.model.loader_settings import LoaderSettings
 from coresim.model.measurement import Measurement
 from coresim.model.profile import AcceleratorSource, Profile, Provenance
-from coresim.model.profile_tables import relative_error
+from coresim.model.profile_scenario import relative_error
 from coresim.model.speed_evidence import speed_table
 from coresim.model.today import Today
 from coresim.model.warning import HostWarning

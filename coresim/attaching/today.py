@@ -13,9 +13,10 @@ from typing import NamedTuple
 from coresim.advise.candidates import JobSetting
 from coresim.advise.sweep import Study, predict
 from coresim.advise.verdict import WORK
+from coresim.model.load import scenario_of
 from coresim.model.option import STAGED_LOADER, Option
-from coresim.model.profile import Profile, profile_tables
-from coresim.model.scenario import Scenario, read_scenario, with_services
+from coresim.model.profile import Profile
+from coresim.model.scenario import Scenario, with_services
 from coresim.model.today import Today
 from coresim.units import format_duration
 
@@ -97,7 +98,7 @@ def check_today(profile: Profile | None, study: Study) -> Checked | None:
     """Predict the program's own setting from its profile; None without one, and for a profile of no program."""
     if profile is None or profile.today is None:
         return None
-    return check(read_scenario(profile_tables(profile, "profile")), profile.today, study)
+    return check(scenario_of(profile, "profile"), profile.today, study)
 
 
 def check(scenario: Scenario, today: Today, study: Study) -> Checked:

@@ -20,7 +20,7 @@ from coresim.model.catalogue import DEFAULT_GPU, DEFAULT_MODEL, StepRow, find_st
 from coresim.model.host import OptionalPart
 from coresim.model.measurement import Measurement
 from coresim.model.profile import AcceleratorSource
-from coresim.model.profile_tables import relative_error
+from coresim.model.profile_scenario import relative_error
 from coresim.model.warning import HostWarning
 from coresim.units import format_duration
 

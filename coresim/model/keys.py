@@ -148,20 +148,23 @@ def read_section(section: type[Section], table: object, where: str) -> Section:
     missing = [name for name, item in known.items() if item.default is MISSING and name not in table]
     if missing:
         raise InputError(f"{where}.{missing[0]}: missing; {known[missing[0]].metadata['doc']}")
-    return section(
-        **{name: known[name].metadata["kind"].read(value, f"{where}.{name}") for name, value in table.items()}
-    )
+    return section(**read_part(section, table, where))
 
 
-def check_part(section: type[Any], table: Mapping[str, Any], where: str) -> None:
-    """Refuse, as `read_section` does, unknown keys and bad values of a table that is only a part of a section.
-
-    A key that is a table of its own may be a part, too, and its entries are not looked at.
-    """
+def read_part(section: type[Any], table: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The values of a table that may be only a part of a section; raises what `read_section` does."""
     known = _known(section, table, where)
-    for name, value in table.items():
-        if not isinstance(value, dict):
-            known[name].metadata["kind"].read(value, f"{where}.{name}")
+    return {name: known[name].metadata["kind"].read(value, f"{where}.{name}") for name, value in table.items()}
+
+
+def check_section(section: Any, where: str) -> None:
+    """InputError unless every value of the section is one that a file may give."""
+    read_part(type(section), write_section(section), where)
+
+
+def written(section: Any, name: str) -> Any:
+    """The value of a key as a file has it; None where it is the default, or there is no such key."""
+    return write_section(section).get(name)
 
 
 def _keys(section: Any) -> dict[str, Field[Any]]:

@@ -21,15 +21,15 @@ class LoaderSettings:
     in_order: bool = key(FLAG, "whether batches are delivered in order", True)
     context: str | None = key(TEXT, "how workers are started; absent where it is the system's usual way", None)
 
-    def table(self) -> dict[str, Any]:
-        """What the ``[loader]`` of a scenario takes from it."""
-        table: dict[str, Any] = {
+    def loader(self) -> dict[str, Any]:
+        """The fields of a scenario's loader that it says."""
+        found: dict[str, Any] = {
             "workers": self.workers,
             "pin_memory": self.pin_memory,
             "persistent_workers": self.persistent_workers,
             "ordered": self.in_order,
         }
-        return table | ({"prefetch_factor": self.prefetch_factor} if self.prefetch_factor else {})
+        return found | ({"prefetch_factor": self.prefetch_factor} if self.prefetch_factor else {})
 
     def describes(self, loader: Loader) -> bool:
         """Whether a scenario's loader has the workers, the prefetch factor and the order of these settings."""

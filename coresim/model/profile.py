@@ -34,8 +34,9 @@ from coresim.model.keys import (
 from coresim.model.loader_settings import LoaderSettings
 from coresim.model.measurement import Measurement
 from coresim.model.overrides import provenance_after
-from coresim.model.profile_tables import scenario_tables
-from coresim.model.rebatch import RELEASED, asked_batch
+from coresim.model.profile_scenario import scenario_from
+from coresim.model.rebatch import RELEASED
+from coresim.model.scenario import Scenario
 from coresim.model.today import Today
 from coresim.model.warning import HostWarning
 from coresim.units import short
@@ -160,9 +161,9 @@ class Profile:
         """Samples of a batch in the loader's measurements; the step's and the copy's are of ``batch_size``."""
         return self.measured_batch or self.batch_size
 
-    def scenario_tables(self, cold: bool | None = None, batch: int | None = None) -> dict[str, Any]:
-        """The tables that `coresim.model.scenario.read_scenario` reads; see `coresim.model.profile_tables`."""
-        return scenario_tables(self, cold, batch)
+    def scenario(self, cold: bool | None = None, batch: int | None = None) -> Scenario:
+        """The scenario of the job; see `coresim.model.profile_scenario.scenario_from`."""
+        return scenario_from(self, cold, batch)
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON-ready document that `from_dict` reads back to an equal profile."""
@@ -206,19 +207,6 @@ def _with_warning(profile: Profile) -> Profile:
     else:
         old = OLD_HANDOVER if seen and profile.get(RELEASED) is None else None
     return replace(profile, warnings=tuple(dict.fromkeys((*profile.warnings, old)))) if old else profile
-
-
-def profile_tables(
-    profile: Profile, source: str, cold: bool | None = None, settings: Sequence[str] = ()
-) -> dict[str, Any]:
-    """`Profile.scenario_tables`, with ``source`` at the beginning of every error.
-
-    ``settings`` will override them: where they give another batch size, every time of a batch is as it is for that.
-    """
-    try:
-        return profile.scenario_tables(cold, asked_batch(profile.batch_size, settings))
-    except InputError as error:
-        raise type(error)(f"{source}: {error}") from None
 
 
 def step_is_unknown(profile: Profile, settings: Sequence[str]) -> bool:

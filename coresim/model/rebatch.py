@@ -1,4 +1,4 @@
-"""A profile's tables for another batch size than the one it was measured with.
+"""A profile's scenario for another batch size than the one it was measured with.
 
 * *Step.* In proportion to the batch, with a standard uncertainty of 5 % for each doubling or halving, as
   `coresim.model.catalogue` scales its records: a small batch leaves a GPU less busy. The same on the CPU.
@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from coresim.model.handover import THREADS
 from coresim.model.measurement import Measurement
 from coresim.model.overrides import given
-from coresim.model.service import read_service
+from coresim.model.service import Service
 
 if TYPE_CHECKING:
     from coresim.model.profile import Profile
+    from coresim.model.scenario import Scenario
 
 KEY = "workload.batch_size"
 #: Relative standard uncertainty of a step's time for each doubling or halving of its batch.
@@ -66,15 +67,15 @@ class Small(NamedTuple):
     seconds: float
 
 
-def small_batches(found: Sequence[Measurement]) -> dict[str, Small]:
+def small_batches(profile: Profile) -> dict[str, Small]:
     """By the name of a measurement, the same with much smaller batches, where that was measured."""
-    parts = [(one.name.split(SIZE_MARK), one.mean) for one in found if SIZE_MARK in one.name]
+    parts = [(one.name.split(SIZE_MARK), one.mean) for one in profile.measurements if SIZE_MARK in one.name]
     return {name: Small(int(samples), seconds) for (name, samples), seconds in parts}
 
 
 def whole(profile: Profile) -> Profile:
     """The profile with the times of its loader scaled to its own batch, and without those of small batches."""
-    small, own, ran = small_batches(profile.measurements), profile.batch_size, profile.batch_that_ran
+    small, own, ran = small_batches(profile), profile.batch_size, profile.batch_that_ran
     growth = _Growth(ran, own, small, release_of(profile))
 
     def factor(one: Measurement) -> float:
@@ -87,39 +88,43 @@ def whole(profile: Profile) -> Profile:
     return replace(profile, measured_batch=None, measurements=tuple(one.scaled(factor(one)) for one in kept))
 
 
-def rebatched(tables: dict[str, Any], own: int, batch: int, ran: int, small: Mapping[str, Small]) -> dict[str, Any]:
-    """The tables with every time of a batch as it is for one of ``batch`` samples.
+def rebatched(scenario: Scenario, profile: Profile, batch: int) -> Scenario:
+    """The profile's scenario with every time of a batch as it is for one of ``batch`` samples.
 
-    The loader's times are of batches of ``ran`` samples, and the step, copies and bytes of batches of ``own``.
-    ``small``: see `small_batches`.
+    The loader's times are of batches of `Profile.batch_that_ran` samples; the step, copies and bytes are of its own.
     """
-    ratio, moved = batch / own, batch / ran
-    workload, device = dict(tables["workload"]), dict(tables["accelerator"])
-    growth = _Growth(ran, batch, small, workload.get("release"))
+    own, ran, small, release = profile.batch_size, profile.batch_that_ran, small_batches(profile), release_of(profile)
+    ratio, moved, spread = batch / own, batch / ran, step_spread(own, batch)
+    work, device = scenario.workload, scenario.accelerator
+    growth = _Growth(ran, batch, small, release)
 
-    def partly(table: Any, key: str, name: str) -> dict[str, Any]:
-        return _scaled(table, key, *growth.of(name, read_service(table, key).mean))
+    def partly(time: Service, name: str) -> Service:
+        return time.scaled(*growth.of(name, time.mean))
 
-    workload |= {key: _scaled(workload[key], key, moved) for key in MOVED if key in workload}
-    if "release" in workload:
-        received = read_service(workload["consumer"], "consumer").mean
-        workload["release"] *= moved / growth.of(PARTLY["consumer"], received)[0]
-    workload |= {key: partly(workload[key], key, name) for key, name in PARTLY.items() if key in workload}
-    if "handover" in workload:
-        workload["handover"] = {
-            state: table if state in THREADS else partly(table, state, f"receive.{state}")
-            for state, table in workload["handover"].items()
-        }
-    if batch != own:
-        device.pop("lead", None)  # known of the step that was measured alone
-    steps = [name for name in ("step", "cpu_step") if name in device]
-    device |= {name: _scaled(device[name], name, ratio, step_spread(own, batch)) for name in steps}
-    if "copy" in workload:
-        workload["copy"] = _scaled(workload["copy"], "copy", ratio)
-    if "batch_bytes" in workload:
-        workload["batch_bytes"] = workload["batch_bytes"] * ratio
-    workload["batch_size"] = batch
-    return {**tables, "workload": workload, "accelerator": device}
+    received = growth.of(PARTLY["consumer"], work.consumer.mean)[0]
+    handover = {
+        state: time if state in THREADS else partly(time, f"receive.{state}")
+        for state, time in vars(work.handover).items()
+        if isinstance(time, Service)
+    }
+    times: dict[str, Any] = {key: getattr(work, key).scaled(moved) for key in MOVED}
+    times |= {key: partly(getattr(work, key), name) for key, name in PARTLY.items()}
+    work = replace(
+        work,
+        batch_size=batch,
+        batch_bytes=work.batch_bytes and work.batch_bytes * ratio,
+        copy=work.copy.scaled(ratio),
+        release=work.release if release is None else work.release * moved / received,
+        handover=replace(work.handover, **handover),
+        **times,
+    )
+    device = replace(
+        device,
+        step=device.step.scaled(ratio, spread),
+        cpu_step=device.cpu_step and device.cpu_step.scaled(ratio, spread),
+        lead=device.lead if batch == own else 0.0,  # known of the step that was measured alone
+    )
+    return replace(scenario, workload=work, accelerator=device)
 
 
 class _Growth(NamedTuple):
@@ -155,7 +160,3 @@ def _grown(seconds: float, ran: int, batch: int, small: Small | None) -> tuple[f
     rate = (seconds - small.seconds) / (ran - small.samples)
     grows = min(1.0, max(0.0, rate * ran / seconds))
     return 1.0 + grows * (ratio - 1.0), step_spread(ran, batch)
-
-
-def _scaled(table: Any, name: str, factor: float, spread: float = 0.0) -> dict[str, Any]:
-    return read_service(table, name).scaled(factor, spread).to_table()

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from coresim.errors import InputError, UnknownKeyError
+from coresim.errors import InputError, UnknownKeyError, said_of
 from coresim.model.checks import kept_hash
 from coresim.model.handover import NO_HANDOVER, RELEASE, Handover
 from coresim.model.keys import (
@@ -242,10 +242,8 @@ def read_scenario(document: dict[str, Any], source: str = "scenario") -> Scenari
     Raises:
         UnknownKeyError, InputError: what is wrong, with the file, the key, the value and the remedy.
     """
-    try:
+    with said_of(source):
         return _read(document)
-    except InputError as error:
-        raise type(error)(f"{source}: {error}") from None
 
 
 def _read(document: dict[str, Any]) -> Scenario:

@@ -50,7 +50,7 @@ class Service:
 
     def scaled(self, factor: float, spread: float = 0.0) -> Service:
         """The same shape with every time multiplied by ``factor``, itself uncertain by ``spread`` (relative)."""
-        if factor == 1.0 and not spread:
+        if self.is_zero or (factor == 1.0 and not spread):
             return self
         uncertainty = math.hypot(self.uncertainty, spread)
         if self.values:
@@ -73,13 +73,13 @@ class Service:
 
     def to_table(self) -> dict[str, Any]:
         """The table that `read_service` reads back to an equal value."""
-        table: dict[str, Any] = {"distribution": self.distribution}
-        if self.values:
-            table |= {"values": list(self.values), "unit": "s"}
-        else:
+        table: dict[str, Any] = {"values": list(self.values), "unit": "s"} if self.values else {}
+        if not self.values:
             table["mean"] = f"{self.mean!r} s"
         if self.distribution in ("gamma", "lognormal"):
             table["cv"] = self.cv
+        if self.distribution in ("gamma", "exponential"):
+            table["distribution"] = self.distribution
         if self.uncertainty:
             table["uncertainty"] = self.uncertainty
         return table

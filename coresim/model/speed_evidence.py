@@ -22,7 +22,7 @@ from coresim.errors import InputError
 from coresim.model.host import HostFacts
 from coresim.model.machines import channels_of
 from coresim.model.measurement import Measurement
-from coresim.model.profile_tables import relative_error
+from coresim.model.profile_scenario import relative_error
 from coresim.model.speed import SpeedTable, fit
 from coresim.model.speed_draws import Evidence, SpeedPoint
 

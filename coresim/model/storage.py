@@ -109,6 +109,12 @@ def from_storage(scenario: Scenario) -> Scenario:
     return replace(scenario, workload=work, host=host)
 
 
+def is_from_storage(scenario: Scenario) -> bool:
+    """Whether fetching is as the tier that ``host.storage`` names has it, and not given apart."""
+    known = scenario.host.storage is not None and scenario.workload.sample_bytes is not None
+    return known and from_storage(scenario) == scenario
+
+
 def missing(read: Service, misses: Misses | None) -> Service:
     """The time that a read waits when only a share of the reads misses the page cache; without ``misses``, all do.
 
@@ -124,15 +130,3 @@ def missing(read: Service, misses: Misses | None) -> Service:
     spread = math.hypot(read.uncertainty, misses.uncertainty / misses.share)
     found = empirical((*chosen, *(0.0,) * (PARTS - late)), spread)
     return replace(found.scaled(read.mean * misses.share / found.mean), uncertainty=spread)
-
-
-def stored(tables: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """A scenario's tables with samples read from the tier ``name``, whatever they said of fetching."""
-    found = {key: dict(table) if isinstance(table, Mapping) else table for key, table in tables.items()}
-    for section, key in (("workload", "fetch"), ("host", "storage_streams")):
-        if isinstance(found.get(section), dict):
-            found[section].pop(key, None)
-    host = found.setdefault("host", {})
-    if isinstance(host, dict):
-        host["storage"] = name
-    return found

@@ -75,7 +75,6 @@ class Today(LoaderSettings):
         """Whether an epoch is over before the loop can show the throughput that it would keep."""
         return self.epoch_batches is not None and self.epoch_batches <= FEW * self.ahead
 
-    def tables(self) -> dict[str, dict[str, Any]]:
-        """What a scenario of this job takes from it: the loader's settings, the ranks, the device, how it waits."""
-        device = {"count": self.ranks, "sync": self.sync, "copies": self.device != CPU}
-        return {"loader": self.table(), "accelerator": device}
+    def accelerator(self) -> dict[str, Any]:
+        """The fields of a scenario's accelerator that it says: the ranks, how they wait, whether batches are copied."""
+        return {"count": self.ranks, "sync": self.sync, "copies": self.device != CPU}

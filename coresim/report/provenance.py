@@ -14,7 +14,7 @@ from coresim.model.handover import AFTER_SPINNING, RELEASE, UNSEEN
 from coresim.model.option import Option
 from coresim.model.overrides import provenance_after
 from coresim.model.profile import Profile
-from coresim.model.profile_tables import WAIT
+from coresim.model.profile_scenario import WAIT
 from coresim.model.rebatch import asked_batch, step_spread
 from coresim.model.receiving import ALONE, FED, SENDERS
 from coresim.model.scenario import Scenario

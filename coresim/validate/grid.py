@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
-from coresim.errors import InputError, UnknownKeyError
+from coresim.errors import UnknownKeyError, said_of
 from coresim.files import read_text, read_toml
 from coresim.model.checks import check
 from coresim.model.keys import COUNT, COUNT_OR_NONE, FLAG, NOT_NEGATIVE, POSITIVE, TEXT, Kind, choice, key, read_section
@@ -115,10 +115,8 @@ def load_grid(path: str | os.PathLike[str]) -> Grid:
         UnknownKeyError, InputError: what is wrong, with the file and the key.
     """
     document = read_toml(path)
-    try:
+    with said_of(str(path)):
         settings = tuple(_settings(document))
-    except InputError as error:
-        raise type(error)(f"{path}: {error}") from None
     return Grid(os.path.basename(path), hashlib.sha256(read_text(path).encode()).hexdigest(), settings)
 
 

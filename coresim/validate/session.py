@@ -25,7 +25,7 @@ from coresim.measure.system_root import check_proc
 from coresim.model.measurement import Measurement
 from coresim.model.option import Option
 from coresim.model.profile import AcceleratorSource
-from coresim.model.profile_tables import DRIFT, speed_spread
+from coresim.model.profile_scenario import DRIFT, speed_spread
 from coresim.sim.estimate import Engine
 from coresim.validate.grid import Grid, Setting
 from coresim.validate.ledger import Ledger, MeasuredTrial, RecordedJob, RecordedPoint
@@ -232,7 +232,7 @@ class _TrialMaker:
         barriers = tuple((count, float(server.ask(partial(barrier_cost, count)))) for count in ranks)
         host = read_host(load_window=0.0)
         profile = assemble(server.facts, found, host, NO_STEP, [*found.measurements, *self.bandwidth], ())
-        tables = profile.scenario_tables()
+        tables = profile.scenario().to_dict()
         costs = Costs(tables, found.sampled, training, spread=speed_spread(profile), drift=DRIFT, barriers=barriers)
         warned = tuple(f"{warning.what}: {warning.value}" for warning in found.warnings)
         return RecordedJob(first.workload, server.facts.name, costs, device, warnings=warned), found.usual_sampler_s

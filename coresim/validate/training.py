@@ -24,7 +24,7 @@ from coresim.measure.subject import Pipe
 from coresim.measure.training_step import busy_levels, measure_launches, measure_training, warm_up
 from coresim.measure.trial import TimedStep, Trial, after_warm_up
 from coresim.model.measurement import Measurement
-from coresim.model.profile_tables import lead_of, slowdown_table
+from coresim.model.profile_scenario import lead_of, slowdown_table
 from coresim.workloads.base import blamed
 
 STEPS = 20
@@ -192,7 +192,7 @@ def _step_cost(found: Sequence[Measurement], sync: str) -> StepCost:
         launch=launch.flat,
         copy=copies.get("copy.pageable", ()),
         copy_pinned=copies.get("copy.pinned", ()),
-        slowdown=tuple(slowdown_table(step, found)),
+        slowdown=slowdown_table(step, found),
         sync=sync,
         lead=lead_of(step, launch, values.get("accelerator.step.alone")),
     )

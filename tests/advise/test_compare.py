@@ -18,7 +18,6 @@ from coresim.errors import InputError
 from coresim.model.host import CoreTerm, HostFacts
 from coresim.model.measurement import Measurement
 from coresim.model.profile import AcceleratorSource, Profile, Provenance, load_document
-from coresim.model.scenario import read_scenario
 from coresim.report.compare import gate_text
 from coresim.sim.estimate import Plan
 from coresim.sim.fast import simulate
@@ -61,7 +60,7 @@ def change(old: Profile, new: Profile, name: str) -> Change:
 
 
 def read(found: Profile):
-    return read_scenario(found.scenario_tables())
+    return found.scenario()
 
 
 def test_two_profiles_of_one_truth_differ_by_noise_only() -> None:

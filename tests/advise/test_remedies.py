@@ -268,7 +268,7 @@ def test_the_best_remedy_meets_the_target_where_one_does():
 
 def test_remedies_for_decoding_follow_what_the_profile_measured():
     pictures = profile()
-    scenario = read_scenario(pictures.scenario_tables())
+    scenario = pictures.scenario()
     share = pictures["prepare.step.decode"].mean / pictures["prepare.sample"].mean
     assert scenario.workload.decode_share == pytest.approx(share) and 0.4 < share < 0.6
     assert {remedy.name for remedy in remedies_named(scenario)} > DECODING
@@ -277,7 +277,7 @@ def test_remedies_for_decoding_follow_what_the_profile_measured():
         pictures,
         measurements=tuple(m for m in pictures.measurements if not m.name.startswith("prepare.step.")),
     )
-    plain = read_scenario(own.scenario_tables())
+    plain = own.scenario()
     assert not DECODING & {remedy.name for remedy in remedies_named(plain)}
     found = what_if(plain, STUDY, said=KNOWN)
     assert set(found.left_out) == DECODING

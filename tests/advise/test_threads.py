@@ -52,5 +52,5 @@ def test_a_profile_tells_of_threads_that_share_the_work(threads: int, spread: fl
         Measurement("threads.spread", "threads", ((spread,),), "test"),
     )
     others = tuple(found for found in measured.measurements if not found.name.startswith("threads."))
-    scenario = read_scenario(replace(measured, measurements=(*others, *more)).scenario_tables())
+    scenario = replace(measured, measurements=(*others, *more)).scenario()
     assert (scenario.loader.default_threads, scenario.loader.library_threads) == (told, 1)

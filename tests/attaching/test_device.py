@@ -16,7 +16,6 @@ from coresim import stats
 from coresim.attaching.device import COPIES, DeviceEvents, device_of_program
 from coresim.cli.measure import summary
 from coresim.device.interface import CudaDevice
-from coresim.model.profile import profile_tables
 
 OWN_WORK = 0.125
 #: The emulated device of ``programs/emulated.py``, s.
@@ -124,8 +123,8 @@ def test_the_job_of_a_program_with_a_device(trained: tuple[str, Seen]) -> None:
     assert today is not None
     assert (today.device, today.sync) == ("cuda", "block")
     assert profile.accelerator.synchronises == (how == "waits")
-    tables = profile_tables(profile, "a test")["accelerator"]
-    assert (tables["run_ahead"], "launch" in tables) == ((0, False) if how == "waits" else (1, True))
+    device = profile.scenario().accelerator
+    assert (device.run_ahead, not device.launch.is_zero) == ((0, False) if how == "waits" else (1, True))
     assert not any("without CUDA" in warning.what for warning in profile.warnings)
     # One worker needs 80 ms for a batch at the least, of which the device works for what it takes.
     assert today.wait + today.step >= least_period(BATCH * SAMPLE_S, 1, today.batches)

@@ -12,7 +12,7 @@ import state
 from accuracy import repredict, wandering, with_own_costs
 
 from coresim import stats
-from coresim.model.profile_tables import DRIFT
+from coresim.model.profile_scenario import DRIFT
 from coresim.sim.fast import simulate
 from coresim.sim.noise import model_half
 from coresim.validate.grid import load_grid

@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 from coresim.cli.main import main
-from coresim.model.profile import load_document
+from coresim.model.profile import Profile, load_document
 
 
 def test_cold_reads_are_waited_for(profile_path: Path, capsys: pytest.CaptureFixture[str]):
     profile = load_document(profile_path)
-    assert "fetch" not in profile.scenario_tables()["workload"]
-    fetch = profile.scenario_tables(cold=True)["workload"]["fetch"]
-    assert fetch
+    assert isinstance(profile, Profile) and profile.scenario().workload.fetch.is_zero
+    assert not profile.scenario(cold=True).workload.fetch.is_zero
     answers = []
     for flags in ([], ["--cold"]):
         main(["recommend", str(profile_path), "--max-cores", "3", "--options", "1", "--json", *flags])

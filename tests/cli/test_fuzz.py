@@ -29,9 +29,9 @@ from coresim.errors import CoresimError, InputError
 from coresim.files import read_json
 from coresim.fleet.description import load_fleet
 from coresim.model.build import build, resolve_setting
+from coresim.model.load import scenario_of
 from coresim.model.machines import read_machines
-from coresim.model.overrides import override
-from coresim.model.profile import Profile, load_document, profile_tables
+from coresim.model.profile import Profile, load_document
 from coresim.model.scenario import Scenario, read_scenario
 from coresim.report.results import COLUMNS, read_results
 from coresim.theory.bounds import bounds
@@ -177,11 +177,10 @@ def use(scenario: Scenario) -> None:
 
 def read_any(path: Path) -> Scenario:
     found = load_document(path)
-    tables = profile_tables(found, str(path)) if isinstance(found, Profile) else found
     if isinstance(found, Profile):
         assert found.host.warnings is not None and found.host.usable_cores >= 0
         assert Profile.from_dict(found.to_dict()) == found
-    scenario = read_scenario(tables, str(path))
+    scenario = scenario_of(found, str(path))
     use(scenario)
     return scenario
 
@@ -260,7 +259,7 @@ def test_any_setting_is_taken_or_refused() -> None:
         value = rng.choice((inline(rng.choice(NASTY)), "".join(rng.choices(LETTERS, k=rng.randrange(12)))))
         key = rng.choice(keys)
         try:
-            use(read_scenario(override(tables, [f"{key}={value}"])))
+            use(scenario_of(tables, "a scenario", [f"{key}={value}"]))
         except CoresimError as error:
             told(error, "--set", key.partition(".")[0])
 

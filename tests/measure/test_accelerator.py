@@ -24,7 +24,7 @@ from coresim.measure import accelerator, training_step, worker_pool
 from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult
 from coresim.measure.training_step import WarmUp
 from coresim.model.measurement import Measurement
-from coresim.model.profile_tables import lead_of
+from coresim.model.profile_scenario import lead_of
 
 MS = 2.0**-10  # a power of two, so that the emulated device's sums are exact
 SETTLED = WarmUp(steps=12, settled=True, step=8 * MS)

@@ -33,7 +33,6 @@ from coresim.measure.step_time import CPU_REPEATS, StepRequest
 from coresim.model.host import CoreTerm, HostFacts, OptionalPart
 from coresim.model.measurement import Measurement
 from coresim.model.profile import Profile, load_document
-from coresim.model.scenario import read_scenario
 from coresim.model.speed_evidence import speed_table
 from coresim.model.warning import HostWarning
 from coresim.workloads.named import WorkloadSpec
@@ -185,7 +184,7 @@ def test_order_and_what_comes_of_it() -> None:
     assert made.provenance.command == "coresim measure" and made.provenance.time_utc.startswith("2024")
     assert made.provenance.host_fingerprint == SMALL_SHM.fingerprint
     assert fakes.arguments["storage"] == [(HERE,)]
-    read_scenario(made.scenario_tables())
+    made.scenario()
 
 
 def test_a_virtual_machine_does_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,7 +202,7 @@ def test_the_fit_is_kept_as_numbers() -> None:
     fitted = speed_table(made.measurements, SMALL_SHM, FACTS.bytes_per_sample + 3 * 4096 / 16)
     assert len(made.speed) == 64 and made.speed == fitted.values
     assert made.speed_uncertainty == fitted.uncertainties and fitted.uncertainties[3] > fitted.uncertainties[1]
-    host = read_scenario(made.scenario_tables()).host
+    host = made.scenario().host
     assert host.speed_uncertainty_at(1) == 0.0 and host.speed_uncertainty_at(1.5) == fitted.uncertainties[1]
     assert host.speed_uncertainty_at(500) == fitted.uncertainties[-1]
     assert "measured with 1 and 2 busy" in made.speed_provenance and "ceiling: " in made.speed_provenance
@@ -274,7 +273,7 @@ def test_timing_the_step_takes_no_time_from_the_rest() -> None:
     assert source.kind == "measured" and source.step_time_s is None and source.name == "Fake 9000"
     # Processes' means 0.10 and 0.15: error 0.025 of 0.125.
     assert source.uncertainty == pytest.approx(0.2) and "125 ms per step" in source.provenance
-    device = read_scenario(made.scenario_tables()).accelerator
+    device = made.scenario().accelerator
     assert device.step.mean == pytest.approx(0.125) and device.run_ahead == 1
 
 
@@ -600,7 +599,7 @@ def test_a_real_quick_run(measured: tuple[Profile, list[Path]], tmp_path: Path) 
     assert min(len(m.values) for m in repeated) >= 3
     made.save(tmp_path / "p.json")
     assert load_document(tmp_path / "p.json") == made
-    scenario = read_scenario(made.scenario_tables())
+    scenario = made.scenario()
     assert scenario.workload.preprocess.mean > 0 and scenario.workload.consumer.mean > 0
     assert not scenario.accelerator.step.is_zero and len(scenario.host.speed) >= 64
 
@@ -632,7 +631,7 @@ def test_the_step_on_the_cpu_is_timed_beside_the_other_where_it_is_asked_for() -
     step = made["accelerator.cpu_step"]
     # 16 samples a batch, of which 4 were timed.
     assert step.flat == pytest.approx([4 * seconds for seconds in one("accelerator.step", 0.1, "s/step").flat])
-    device = read_scenario(made.scenario_tables()).accelerator
+    device = made.scenario().accelerator
     assert device.cpu_step is not None and device.cpu_step.mean == pytest.approx(step.mean)
     assert made.accelerator.kind == "given"
     assert made.get("accelerator.launch") is None

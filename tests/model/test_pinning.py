@@ -79,9 +79,8 @@ def test_a_batch_of_the_trainer_s_own_process_is_mapped_already(option: Option) 
 def test_a_profile_that_was_measured_with_pinning_says_so() -> None:
     measured = profile()
     pinned = [Measurement(name, "s/batch", ((0.01,), (0.012,)), "test") for name in ("prepare.pin", "receive.pin")]
-    tables = replace(measured, measurements=(*measured.measurements, *pinned)).scenario_tables()
-    scenario = read_scenario(tables)
-    assert scenario.loader.pin_memory and not read_scenario(measured.scenario_tables()).loader.pin_memory
+    scenario = replace(measured, measurements=(*measured.measurements, *pinned)).scenario()
+    assert scenario.loader.pin_memory and not measured.scenario().loader.pin_memory
     assert scenario.workload.pin.mean == scenario.workload.pin_wait.mean == pytest.approx(0.011)
 
 

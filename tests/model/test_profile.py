@@ -19,18 +19,17 @@ from coresim.model.build import build
 from coresim.model.crowding import on_cores
 from coresim.model.handover import Handover
 from coresim.model.host import CoreTerm, HostFacts
+from coresim.model.load import scenario_of
 from coresim.model.measurement import Measurement
 from coresim.model.option import Option
-from coresim.model.overrides import override
 from coresim.model.page_cache import miss_share
 from coresim.model.profile import (
     AcceleratorSource,
     Profile,
     Provenance,
     load_document,
-    profile_tables,
 )
-from coresim.model.profile_tables import HANDOVER, MODEL, MOST_VALUES, scatter, service_table, slowdown_table
+from coresim.model.profile_scenario import HANDOVER, MODEL, MOST_VALUES, scatter, service_of, slowdown_table
 from coresim.model.scenario import Scenario, read_scenario
 from coresim.model.warning import HostWarning
 
@@ -88,30 +87,30 @@ def profile(source: AcceleratorSource = GIVEN, **more: tuple[tuple[float, ...], 
 
 
 def test_receiving_with_more_workers_is_interpolated_by_their_logarithm() -> None:
-    assert "consumer_by_workers" not in profile().scenario_tables()["workload"]
+    assert profile().scenario().workload.consumer_by_workers == (1.0,)
     made = profile(receive__cpu__2=((0.006,),), receive__cpu__8=((0.012, 0.012),))
-    found = read_scenario(made.scenario_tables()).workload.consumer_by_workers
+    found = made.scenario().workload.consumer_by_workers
     assert [found[k - 1] for k in (1, 2, 4, 8)] == pytest.approx([1, 2, 3, 4]) and len(found) == 8
 
 
 def test_receiving_from_more_workers_than_ran_changes_as_where_workers_only_send() -> None:
     only = {f"handover__cpu__{count}": ((seconds,),) for count, seconds in ((1, 0.02), (2, 0.022), (8, 0.026))}
     made = profile(receive__cpu__2=((0.006,),), **only)  # 3 ms from one, so 4 ms more is 4/3 of that
-    found = read_scenario(made.scenario_tables()).workload.consumer_by_workers
+    found = made.scenario().workload.consumer_by_workers
     assert [found[k - 1] for k in (1, 2, 4, 8)] == pytest.approx([1, 2, 2 + 2 / 3, 2 + 4 / 3]) and len(found) == 8
     # What the job's own loader showed is kept, and nothing becomes negative.
-    seen = profile(receive__cpu__8=((0.012,),), **only).scenario_tables()["workload"]["consumer_by_workers"]
+    seen = profile(receive__cpu__8=((0.012,),), **only).scenario().workload.consumer_by_workers
     assert seen[-1] == pytest.approx(4.0) and len(seen) == 8
     # It falls by no larger a share than there: 10 of 90 ms.
     fewer = profile(receive__cpu__1=((0.003,),), handover__cpu__1=((0.09,),), handover__cpu__4=((0.01,),))
-    assert read_scenario(fewer.scenario_tables()).workload.consumer_by_workers[-1] == pytest.approx(1 / 9)
+    assert fewer.scenario().workload.consumer_by_workers[-1] == pytest.approx(1 / 9)
 
 
 def test_what_more_workers_add_in_seconds_does_not_grow_with_the_batch() -> None:
     only = {"handover__cpu__1": ((0.02,),), "handover__cpu__4": ((0.023,),)}
     made = profile(**only)
     for batch in (8, 64):
-        workload = read_scenario(profile_tables(made, "job.json", settings=[f"workload.batch_size={batch}"])).workload
+        workload = scenario_of(made, "job.json", settings=[f"workload.batch_size={batch}"]).workload
         added = (workload.consumer_by_workers[3] - 1.0) * workload.consumer.mean
         assert added == pytest.approx(0.003)
 
@@ -136,15 +135,14 @@ def test_round_trip(tmp_path: Path) -> None:
 
 
 def test_collating_in_the_trainer_is_told_as_a_share_of_that_in_a_worker() -> None:
-    assert profile().scenario_tables()["workload"].get("in_process_collate") is None
-    tables = profile(inline__collate=((0.001,), (0.002,))).scenario_tables()
-    assert tables["workload"]["in_process_collate"] == pytest.approx(0.25)
-    assert read_scenario(tables).workload.in_process_collate == pytest.approx(0.25)
+    assert profile().scenario().workload.in_process_collate == 1.0
+    found = profile(inline__collate=((0.001,), (0.002,))).scenario()
+    assert found.workload.in_process_collate == pytest.approx(0.25)
 
 
 def test_batches_that_vary_as_a_whole_do_so_in_the_scenario() -> None:
-    assert "shared_cv" not in profile().scenario_tables()["workload"]
-    found = read_scenario(profile(prepare__shared_cv=((0.12,),)).scenario_tables())
+    assert profile().scenario().workload.shared_cv == 0.0
+    found = profile(prepare__shared_cv=((0.12,),)).scenario()
     stage = build(found, Option.OVERLAPPED, 4, 2, 2).stages[0]
     assert found.workload.shared_cv == 0.12 == stage.phases[0].shared_cv
 
@@ -162,16 +160,14 @@ def test_batches_that_vary_as_a_whole_do_so_in_the_scenario() -> None:
 def test_time_lost_is_known_where_each_cpu_that_ran_is_a_core(used: Any, host: Any, share: float) -> None:
     made = profile(cores__used=tuple((value,) for value in used))
     terms = (CoreTerm("affinity", 2.0, ""),)
-    tables = replace(made, host=replace(made.host, **{"terms": terms, "affinity_cpus": 2} | host)).scenario_tables()
-    assert tables["host"].get("sharing_loss", 0.0) == pytest.approx(share)
-    line = build(read_scenario(tables), Option.OVERLAPPED, 2.0, 2)
+    found = replace(made, host=replace(made.host, **{"terms": terms, "affinity_cpus": 2} | host)).scenario()
+    assert found.host.sharing_loss == pytest.approx(share)
+    line = build(found, Option.OVERLAPPED, 2.0, 2)
     assert line.core_rate(2) == pytest.approx((1.0 - share) * line.speed[1])
 
 
 def test_more_cores_do_no_less_where_some_of_their_time_is_lost() -> None:
-    found = replace(
-        scenario := read_scenario(profile().scenario_tables()), host=replace(scenario.host, sharing_loss=0.25)
-    )
+    found = replace(scenario := profile().scenario(), host=replace(scenario.host, sharing_loss=0.25))
     lines = [build(found, Option.OVERLAPPED, cores / 8, 9) for cores in range(4, 40)]
     work = [9 * line.core_rate(9) for line in lines]
     assert work == sorted(work) and lines[4].sharing_loss == 0.0
@@ -192,21 +188,21 @@ def test_more_cores_do_no_less_where_some_of_their_time_is_lost() -> None:
 def test_no_time_is_lost_where_each_worker_and_trainer_has_a_core(
     workers: int, ranks: int, split: int, cores: float, share: float
 ) -> None:
-    found = read_scenario(profile().scenario_tables())
+    found = profile().scenario()
     found = replace(found, host=replace(found.host, sharing_loss=0.25), loader=replace(found.loader, split=split))
     found = replace(found, accelerator=replace(found.accelerator, count=ranks))
     assert build(found, Option.OVERLAPPED, cores, workers).sharing_loss == share
 
 
 def test_a_trainer_that_splits_its_work_over_all_cores_loses_time_too() -> None:
-    found = read_scenario(profile().scenario_tables())
+    found = profile().scenario()
     found = replace(found, host=replace(found.host, sharing_loss=0.25), loader=replace(found.loader, split=4))
     assert [build(found, Option.NO_OVERLAP, 4.0, workers).sharing_loss for workers in (0, 1)] == [0.25, 0.25]
 
 
 def test_a_free_core_takes_its_share_of_sending() -> None:
     """Beside two workers a third core is free, unless the trainer spins on it or there is a second job."""
-    found = read_scenario(profile(prepare__send=((0.04,),), prepare__send_overlap=((0.75,),)).scenario_tables())
+    found = profile(prepare__send=((0.04,),), prepare__send_overlap=((0.75,),)).scenario()
     spins = replace(found, accelerator=replace(found.accelerator, sync="spin"))
     found = replace(found, accelerator=replace(found.accelerator, sync="block"))
     twice = replace(found, accelerator=replace(found.accelerator, count=2))
@@ -356,8 +352,8 @@ def test_what_a_path_holds_is_told_by_its_content(tmp_path: Path) -> None:
         load_document(tmp_path / "none.json")
 
 
-def test_tables_of_a_given_step() -> None:
-    scenario = read_scenario(profile().scenario_tables())
+def test_the_scenario_of_a_given_step() -> None:
+    scenario = profile().scenario()
     work, device, host = scenario.workload, scenario.accelerator, scenario.host
     assert work.preprocess.values == (0.015, 0.025, 0.017, 0.027)
     assert work.fetch.is_zero and work.copy.is_zero and work.pin.is_zero
@@ -375,7 +371,7 @@ def test_tables_of_a_given_step() -> None:
 
 
 def test_a_cost_is_as_uncertain_as_one_more_round_would_show() -> None:
-    work = read_scenario(profile().scenario_tables()).workload
+    work = profile().scenario().workload
     # Two rounds, 20 and 22 ms, are 1 ms from their median of 21 each: the deviation of one more is sqrt(2) of 21.
     assert work.preprocess.uncertainty == pytest.approx(math.hypot(2**0.5 / 21, MODEL))
     assert work.collate.uncertainty == pytest.approx(math.hypot(2**0.5 / 6, MODEL))
@@ -387,7 +383,7 @@ def test_a_cost_is_as_uncertain_as_one_more_round_would_show() -> None:
 
 def test_what_the_machine_did_meanwhile_makes_work_less_certain() -> None:
     def send(**machine: tuple[tuple[float, ...], ...]) -> float:
-        return read_scenario(profile(**machine).scenario_tables()).workload.send.uncertainty
+        return profile(**machine).scenario().workload.send.uncertainty
 
     changing, beside = ((0.9,), (1.1,), (1.0,)), ((0.1, 0.3),)
     assert send(machine__speed=changing) == pytest.approx(math.hypot(2.3 * (0.02 / 3) ** 0.5, MODEL))
@@ -405,36 +401,36 @@ def test_the_scatter_of_rounds_is_that_of_one_around_the_median() -> None:
     assert scatter([[1.0], [], [1.0]]) == 0.0
 
 
-def test_tables_of_a_measured_step() -> None:
+def test_the_scenario_of_a_measured_step() -> None:
     busy = {"accelerator.step.busy.1": ((0.121,),), "accelerator.step.busy.3": ((0.132, 0.132),)}
     found = with_steps(**busy)
-    device = read_scenario(found.scenario_tables()).accelerator
+    device = found.scenario().accelerator
     assert device.step.values == (0.10, 0.12) and device.step.uncertainty == 0.02
     assert device.launch.values == (0.01,) and device.run_ahead == 1 and device.name == "some GPU"
     # Alone 0.11 (median): 1.1 with one busy core, 1.2 with three, half way between with two.
     assert device.slowdown == pytest.approx((1.0, 1.1, 1.15, 1.2))
-    assert read_scenario(found.scenario_tables()).workload.copy.values == (0.003,)
+    assert found.scenario().workload.copy.values == (0.003,)
 
 
 def test_a_step_that_waits_has_no_launch_of_its_own() -> None:
-    device = read_scenario(with_steps(replace(TIMED, synchronises=True)).scenario_tables()).accelerator
+    device = with_steps(replace(TIMED, synchronises=True)).scenario().accelerator
     assert device.run_ahead == 0 and device.launch.is_zero
 
 
 def test_a_catalogue_step_keeps_its_uncertainty() -> None:
     source = AcceleratorSource(kind="catalogue", provenance="", uncertainty=0.15, step_time_s=0.1234567890123)
-    step = read_scenario(profile(source).scenario_tables()).accelerator.step
+    step = profile(source).scenario().accelerator.step
     assert (step.mean, step.uncertainty) == (0.1234567890123, 0.15)
 
 
 def test_slowdown_below_one_is_noise() -> None:
     step = taken("accelerator.step", ((0.1,),))
-    assert slowdown_table(step, [taken("accelerator.step.busy.2", ((0.09,),))]) == [1.0, 1.0, 1.0]
+    assert slowdown_table(step, [taken("accelerator.step.busy.2", ((0.09,),))]) == (1.0, 1.0, 1.0)
 
 
 def test_what_waits_holds_no_core() -> None:
     """The wait is measured apart from the work; it is in the profile only where it is notable."""
-    work = read_scenario(profile(prepare__wait=((0.005, 0.010), (0.006, 0.009))).scenario_tables()).workload
+    work = profile(prepare__wait=((0.005, 0.010), (0.006, 0.009))).scenario().workload
     assert work.fetch.values == (0.005, 0.010, 0.006, 0.009)
     assert work.fetch.uncertainty == pytest.approx(MODEL)  # no CPU time: the machine's speed is not in it
     assert work.preprocess.values == (0.015, 0.025, 0.017, 0.027)
@@ -448,7 +444,7 @@ def cold_reads(samples: int) -> Profile:
 
 def test_a_data_set_larger_than_the_memory_is_read_cold() -> None:
     # 6000 samples of 1000 B are the 6 MB of memory; of twice as many it holds a half.
-    warm, cold = (read_scenario(cold_reads(samples).scenario_tables()) for samples in (6000, 12000))
+    warm, cold = (cold_reads(samples).scenario() for samples in (6000, 12000))
     assert warm.workload.fetch.is_zero and warm.workload.preprocess.mean == pytest.approx(0.021)
     assert warm.host.storage_streams is None
     misses = miss_share(12e6, 6e6)
@@ -459,16 +455,16 @@ def test_a_data_set_larger_than_the_memory_is_read_cold() -> None:
     assert cold.workload.preprocess.mean == warm.workload.preprocess.mean
     # One reader gets 1000 B in 10 ms, eight 400 kB/s together: four times as much.
     assert cold.host.storage_streams == pytest.approx(4.0)
-    asked = read_scenario(cold_reads(10).scenario_tables(cold=True)).workload
+    asked = cold_reads(10).scenario(cold=True).workload
     assert asked.fetch.values == (0.008, 0.012)
     assert asked.preprocess.mean == pytest.approx(0.0195)  # without the 1.5 ms of the step that fetches
     with pytest.raises(InputError, match=r"storage\.cold\.read was not measured"):
-        profile().scenario_tables(cold=True)
+        profile().scenario(cold=True)
 
 
 def test_a_dataset_with_one_step() -> None:
     found = replace(profile(), measurements=(taken("prepare.sample", ((0.01, 0.03),)),))
-    work = read_scenario(found.scenario_tables()).workload
+    work = found.scenario().workload
     assert work.preprocess.values == (0.01, 0.03) and work.decode_share == 0.0
     assert work.collate.is_zero and work.consumer.is_zero and work.handover == Handover()
     assert work.preprocess.uncertainty == pytest.approx(MODEL)  # one round says nothing of the next
@@ -476,18 +472,16 @@ def test_a_dataset_with_one_step() -> None:
 
 def test_long_lists_are_thinned_evenly_and_keep_their_mean() -> None:
     many = tuple(float(value) for value in range(3 * MOST_VALUES))
-    chosen = service_table((many,))["values"]
+    chosen = service_of((many,)).values
     assert sum(chosen) / len(chosen) == pytest.approx(sum(many) / len(many))
     assert [value / chosen[1] for value in chosen] == pytest.approx([float(i) for i in range(MOST_VALUES)])
-    assert service_table(((0.0,) * (MOST_VALUES + 1),))["values"] == [0.0] * MOST_VALUES
-    assert service_table((many[:MOST_VALUES],))["values"] == list(many[:MOST_VALUES])
+    assert service_of(((0.0,) * (MOST_VALUES + 1),)).values == (0.0,) * MOST_VALUES
+    assert service_of((many[:MOST_VALUES],)).values == many[:MOST_VALUES]
 
 
-def test_settings_apply_on_the_tables() -> None:
-    tables = override(
-        profile().scenario_tables(), ["accelerator.step=7 ms", "workload.preprocess.mean=2 ms", "cores=9"]
-    )
-    scenario = read_scenario(tables)
+def test_settings_change_the_scenario_of_a_profile() -> None:
+    settings = ["accelerator.step=7 ms", "workload.preprocess.mean=2 ms", "cores=9"]
+    scenario = scenario_of(profile(), "job.json", settings)
     assert scenario.accelerator.step.mean == 0.007 and scenario.host.cores == 9
     assert scenario.workload.preprocess.mean == pytest.approx(0.002) and len(scenario.workload.preprocess.values) == 4
 
@@ -495,15 +489,15 @@ def test_settings_apply_on_the_tables() -> None:
 def test_what_a_profile_lacks_is_said_with_its_file() -> None:
     bare = replace(profile(), measurements=())
     with pytest.raises(InputError, match=r"^job\.json: prepare\.sample was not measured"):
-        profile_tables(bare, "job.json")
+        scenario_of(bare, "job.json")
 
 
 def test_for_how_long_threads_hold_the_lock_is_the_loader_s_where_it_was_seen() -> None:
-    seen, unseen = (profile_tables(one, "job.json") for one in (profile(lock__share=((0.2,),)), profile()))
-    assert seen["loader"]["gil"] == 0.2 and "gil" not in unseen["loader"]
+    seen, unseen = (one.scenario().loader for one in (profile(lock__share=((0.2,),)), profile()))
+    assert seen.gil == 0.2 and unseen.gil == 0.0
 
 
 def test_what_passing_the_lock_adds_is_the_loader_s_where_it_was_measured() -> None:
     made = profile(lock__passing=((0.1,), (0.2,)))
-    assert profile_tables(made, "job.json")["loader"]["lock_passing"] == pytest.approx(0.15)
-    assert profile_tables(profile(lock__passing=((0.0,),)), "job.json")["loader"]["lock_passing"] == 0.0
+    assert made.scenario().loader.lock_passing == pytest.approx(0.15)
+    assert profile(lock__passing=((0.0,),)).scenario().loader.lock_passing == 0.0

@@ -14,11 +14,11 @@ from made_up import profile
 import coresim
 from coresim.cli.main import main
 from coresim.errors import InputError
+from coresim.model.load import scenario_of
 from coresim.model.measurement import Measurement
-from coresim.model.overrides import override
-from coresim.model.profile import Profile, profile_tables
+from coresim.model.profile import Profile
 from coresim.model.rebatch import whole
-from coresim.model.scenario import Scenario, read_scenario
+from coresim.model.scenario import Scenario
 from coresim.report.provenance import batch_provenance
 
 OWN = 256
@@ -27,7 +27,7 @@ OWN = 256
 def scenario(*settings: str, ran: int | None = None) -> Scenario:
     """Of a profile whose loader ran with batches of ``ran``, or of 256 as its step."""
     made = profile(measured_batch=ran)
-    return read_scenario(override(profile_tables(made, "profile", None, settings), settings))
+    return scenario_of(made, "profile", settings)
 
 
 @pytest.mark.parametrize("batch", [64, 512, 1000])
@@ -80,13 +80,13 @@ def with_small(made: Profile, **seconds: float) -> Profile:
 )
 def test_small_batches_tell_what_every_batch_costs(least: float, grown: float) -> None:
     made = with_small(profile(measured_batch=32), prepare_send=least)
-    own, carried = scenario().workload, read_scenario(profile_tables(made, "profile")).workload
+    own, carried = scenario().workload, scenario_of(made, "profile").workload
     assert carried.send.mean == pytest.approx(grown * own.send.mean)
     assert math.sqrt(carried.send.uncertainty**2 - own.send.uncertainty**2) == pytest.approx(0.15)
     # A state in which no small batch was seen is between.
     assert carried.handover.rest_free.mean == pytest.approx(math.sqrt(8) * own.handover.rest_free.mean)
     # Carried as a whole profile, its times are the same.
-    assert read_scenario(profile_tables(whole(made), "profile")).workload.send.mean == pytest.approx(carried.send.mean)
+    assert scenario_of(whole(made), "profile").workload.send.mean == pytest.approx(carried.send.mean)
     assert whole(made).batch_that_ran == OWN and whole(made)["prepare.collate"].mean == pytest.approx(8 * 0.062)
     assert not [one.name for one in whole(made).measurements if "@" in one.name]
 
@@ -96,13 +96,13 @@ def test_freeing_grows_with_the_batch_and_the_rest_of_receiving_partly(small: di
     """Of 0.43 ms to receive 32 samples 0.1 frees; of 0.3 with 4 samples 0.05, which says little of freeing."""
     made = profile(measured_batch=32)
     made = with_small(made, **small) if small else made
-    own, carried = scenario().workload, read_scenario(profile_tables(made, "profile")).workload
+    own, carried = scenario().workload, scenario_of(made, "profile").workload
     freed, rest = 0.1e-3, own.consumer.mean - 0.1e-3
     assert own.release == pytest.approx(freed / own.consumer.mean)
     grown = 0.25e-3 + (rest - 0.25e-3) * 252 / 28 if small else math.sqrt(8) * rest
     assert carried.consumer.mean == pytest.approx(8 * freed + grown)
     assert carried.release == pytest.approx(8 * freed / carried.consumer.mean)
-    again = read_scenario(profile_tables(whole(made), "profile")).workload
+    again = scenario_of(whole(made), "profile").workload
     assert (again.consumer.mean, again.release) == pytest.approx((carried.consumer.mean, carried.release))
 
 
@@ -111,8 +111,7 @@ def test_a_wait_for_the_interpreter_s_lock_does_not_depend_on_the_batch() -> Non
     made = profile(measured_batch=32, measurements=(*profile().measurements, wait))
     found = []
     for batch in (32, 256, 512):
-        tables = profile_tables(made, "profile", None, [f"workload.batch_size={batch}"])
-        found.append(read_scenario(tables).workload.handover.thread_begin)
+        found.append(made.scenario(batch=batch).workload.handover.thread_begin)
     assert found[0] == found[1] == found[2]
     assert found[0] is not None and found[0].mean == pytest.approx(0.002)
     assert whole(made)["receive.thread_begin"].mean == pytest.approx(0.002)
@@ -123,8 +122,7 @@ def test_a_copy_was_measured_with_the_step_s_batch() -> None:
     copy = Measurement("copy.pinned", "s/batch", ((0.004,),), "made up")
     made = profile(measured_batch=32, measurements=(*profile().measurements, copy))
     for batch, seconds in ((256, 0.004), (512, 0.008)):
-        tables = profile_tables(made, "profile", None, [f"workload.batch_size={batch}"])
-        assert read_scenario(tables).workload.copy.mean == pytest.approx(seconds)
+        assert made.scenario(batch=batch).workload.copy.mean == pytest.approx(seconds)
 
 
 def test_a_step_of_another_batch_is_less_certain_by_doublings() -> None:
@@ -138,11 +136,10 @@ def test_a_lead_is_of_the_step_s_own_batch() -> None:
     source = replace(profile().accelerator, kind="measured", step_time_s=None)
     made = profile(accelerator=source, measurements=(*profile().measurements, *more))
     for batch, lead in ((OWN, 0.1), (2 * OWN, 0.0)):
-        tables = profile_tables(made, "profile", None, [f"workload.batch_size={batch}"])
-        assert read_scenario(tables).accelerator.lead == pytest.approx(lead)
+        assert made.scenario(batch=batch).accelerator.lead == pytest.approx(lead)
     # A step that was given is another than that which was launched on an idle device.
     given = replace(made, accelerator=replace(source, step_time_s=0.05))
-    assert read_scenario(profile_tables(given, "profile")).accelerator.lead == 0.0
+    assert scenario_of(given, "profile").accelerator.lead == 0.0
 
 
 def test_what_is_set_beside_the_batch_stays_as_it_is_set() -> None:

@@ -10,7 +10,7 @@ import pytest
 from coresim.errors import InputError
 from coresim.model.host import CoreTerm, HostFacts
 from coresim.model.measurement import Measurement
-from coresim.model.profile_tables import relative_error
+from coresim.model.profile_scenario import relative_error
 from coresim.model.speed_evidence import (
     BANDWIDTH_DEVIATION,
     PLACED_BANDWIDTH,

@@ -7,6 +7,7 @@ import math
 import random
 import sys
 from collections import OrderedDict
+from dataclasses import replace
 from pathlib import Path
 
 import page_cache
@@ -14,12 +15,12 @@ import pytest
 
 from coresim.cli.main import main
 from coresim.errors import InputError
-from coresim.model.overrides import override
+from coresim.model.load import scenario_of
 from coresim.model.page_cache import UNCERTAINTY, miss_share
-from coresim.model.profile import load_document
+from coresim.model.profile import Profile, load_document
 from coresim.model.scenario import Scenario, read_scenario
 from coresim.model.service import Service
-from coresim.model.storage import data_bytes, misses_of, missing, stored, tiers
+from coresim.model.storage import data_bytes, misses_of, missing, tiers
 
 MEASURED = Path(__file__).parents[2] / "calibration" / "page_cache.json"
 JOB = '[workload]\nbatch_size = 32\npreprocess = "1 ms"\nsample_bytes = 120e3\n[accelerator]\nstep = "60 ms"\n'
@@ -161,11 +162,12 @@ def test_a_named_tier_is_what_fetching_takes_and_given_keys_win() -> None:
 
 
 def test_the_flag_wins_over_what_was_measured(profile_path: Path) -> None:
-    tables = load_document(profile_path).scenario_tables(cold=True)
-    tables["host"].pop("memory_bytes", None)
-    found = read_scenario(override(stored(tables, "hdd-7200"), []))
+    profile = load_document(profile_path)
+    assert isinstance(profile, Profile)
+    profile = replace(profile, host=replace(profile.host, memory_bytes=None, memory_limit_bytes=None))
+    found = scenario_of(profile, "a profile", cold=True, storage="hdd-7200")
     assert found.workload.fetch.mean > 0.01 and found.host.storage_streams == 1.0
-    assert "storage" not in tables["host"]
+    assert profile.scenario(cold=True).host.storage is None
 
 
 def test_the_flag_and_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

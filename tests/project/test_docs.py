@@ -14,7 +14,8 @@ import pytest
 from coresim.advise.remedies import REMEDIES
 from coresim.cli.listing import VERBS
 from coresim.cli.main import MODULES, build_parser, main
-from coresim.model.overrides import override
+from coresim.model.load import load_input
+from coresim.model.overrides import changed
 from coresim.model.presets import PRESETS
 from coresim.model.scenario import read_scenario
 
@@ -129,12 +130,12 @@ def test_the_scenario_that_is_shown_is_the_one_in_the_repository() -> None:
 
 
 def test_settings_that_are_shown_can_be_set() -> None:
-    tables = tomllib.loads((ROOT / "docs" / "job.toml").read_text())
+    scenario, _ = load_input(ROOT / "docs" / "job.toml")
     parser = build_parser()
     settings = [text for _, words in SHOWN for text in getattr(parser.parse_args(words), "settings", ())]
     assert settings
     for setting in settings:
-        read_scenario(override(tables, [setting]))
+        changed(scenario, [setting])
 
 
 def test_the_lists_of_remedies_and_presets_are_whole() -> None:

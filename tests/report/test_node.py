@@ -12,8 +12,7 @@ from shared import check
 import coresim
 from coresim.advise.memory import memory_of
 from coresim.cli.main import main
-from coresim.model.overrides import override
-from coresim.model.scenario import read_scenario
+from coresim.model.load import scenario_of
 from coresim.report.schemas import schemas
 from coresim.report.settings import node_words
 
@@ -80,6 +79,6 @@ def test_json_has_the_node_too(job: Path, capsys: pytest.CaptureFixture[str]) ->
     ],
 )
 def test_memory_of_every_option(option: int, settings: list[str], per_gpu: float | None) -> None:
-    tables = override(tomllib.loads(JOB), [*settings, "accelerator.count=4"])
-    found = memory_of(read_scenario(tables), 3, 2, option)
+    scenario = scenario_of(tomllib.loads(JOB), "job", [*settings, "accelerator.count=4"])
+    found = memory_of(scenario, 3, 2, option)
     assert (None if found is None else found.total) == (None if per_gpu is None else pytest.approx(4 * per_gpu))

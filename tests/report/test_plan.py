@@ -145,7 +145,7 @@ def test_the_assumptions_say_in_which_order_batches_arrive(tables, said, answer)
 
 def test_the_header_names_data_set_gpu_host_and_date():
     profile = load_document(ROOT / "notebooks" / "profile.json")
-    scenario = read_scenario(profile.scenario_tables())
+    scenario = profile.scenario()
     subject = subject_of(scenario, profile)
     assert dict(subject) == {
         "data set": f"{profile.workload}, batch of 256",

@@ -1,4 +1,4 @@
-"""From raw measurements to the tables of a scenario, so that ``--set`` applies to a profile as to a written file.
+"""From raw measurements to a scenario.
 
 What is decided here, and why:
 
@@ -28,17 +28,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from coresim import stats
 from coresim.model.crowding import SPREAD
-from coresim.model.handover import STATES, THREADS
-from coresim.model.keys import MOST_LOST
+from coresim.model.handover import STATES, THREADS, Handover
+from coresim.model.keys import MOST_LOST, check_section
 from coresim.model.measurement import Measurement
 from coresim.model.page_cache import Misses, miss_share
-from coresim.model.rebatch import MOVED, PARTLY, rebatched, release_of, small_batches
+from coresim.model.rebatch import MOVED, PARTLY, rebatched, release_of
 from coresim.model.receiving import interpolated, receiving_table
-from coresim.model.service import read_service
+from coresim.model.scenario import SECTIONS, Accelerator, HostResources, Loader, Scenario, WorkloadCosts
+from coresim.model.service import Service, empirical
 from coresim.model.storage import missing
 from coresim.model.today import CPU
 
@@ -57,8 +59,8 @@ SPEED, OTHERS, BUSY = "machine.speed", "machine.others", "accelerator.step.busy.
 Values = Sequence[Sequence[float]]
 
 
-def scenario_tables(profile: Profile, cold: bool | None = None, batch: int | None = None) -> dict[str, Any]:
-    """Tables for `coresim.model.scenario.read_scenario`; times in seconds.
+def scenario_from(profile: Profile, cold: bool | None = None, batch: int | None = None) -> Scenario:
+    """The scenario of the job that was measured.
 
     Args:
         profile: what was measured.
@@ -67,33 +69,32 @@ def scenario_tables(profile: Profile, cold: bool | None = None, batch: int | Non
         batch: samples of a batch, where it is not the profile's own (`coresim.model.rebatch`).
 
     Raises:
-        InputError: no sample was measured, or ``cold`` without cold reads.
+        InputError: no sample was measured, ``cold`` without cold reads, or what no scenario may be.
     """
     misses = _misses(profile) if cold is None and profile.get("storage.cold.read") is not None else None
-    own = {"loader": {} if profile.settings is None else profile.settings.table(), "accelerator": {}}
-    if profile.today is not None:
-        own = profile.today.tables()
-    tables = {
-        "workload": _workload(profile, bool(cold), misses),
-        "accelerator": _accelerator(profile) | own["accelerator"],
-        "host": _host(profile, bool(cold) or misses is not None),
-        "loader": _loader(profile) | own["loader"],
-    }
+    scenario = Scenario(
+        workload=_workload(profile, bool(cold), misses),
+        accelerator=_accelerator(profile),
+        host=_host(profile, bool(cold) or misses is not None),
+        loader=_loader(profile),
+    )
+    for name in SECTIONS:
+        check_section(getattr(scenario, name), name)
     wanted = batch or profile.batch_size
     if wanted == profile.batch_size == profile.batch_that_ran:
-        return tables
-    small = small_batches(profile.measurements)
-    found = rebatched(tables, profile.batch_size, wanted, profile.batch_that_ran, small)
-    if "consumer_by_workers" in found["workload"]:
-        before, after = (read_service(one["workload"]["consumer"], "consumer").mean for one in (tables, found))
-        found["workload"]["consumer_by_workers"] = receiving_table(profile, after / before)
-    return found
+        return scenario
+    found = rebatched(scenario, profile, wanted)
+    before, after = scenario.workload.consumer, found.workload.consumer
+    grown = 1.0 if before.is_zero else after.mean / before.mean
+    by_workers = tuple(receiving_table(profile, grown))
+    return replace(found, workload=replace(found.workload, consumer_by_workers=by_workers))
 
 
-def service_table(values: Values) -> dict[str, Any]:
-    """A service table of the values, at most 6000 of them, evenly chosen, with the mean of all.
+def service_of(values: Values, more: float | None = None) -> Service:
+    """The service time of the values, at most 6000 of them, evenly chosen, with the mean of all.
 
-    The uncertainty is the relative standard error of the mean: between processes where there are two or more.
+    The uncertainty is the relative standard error of the mean: between processes where there are two or more. With
+    ``more`` the values are of independent rounds: it is as uncertain as one more round, and by ``more`` besides.
     """
     flat = [value for process in values for value in process]
     if len(flat) > MOST_VALUES:
@@ -101,7 +102,8 @@ def service_table(values: Values) -> dict[str, Any]:
         # The mean of so few is a few per cent off where values differ widely.
         factor = stats.mean(flat) / (stats.mean(chosen) or 1.0)
         flat = [factor * value for value in chosen]
-    return {"values": flat, "unit": "s", "uncertainty": relative_error(values)}
+    spread = relative_error(values) if more is None else math.hypot(scatter(values), more)
+    return empirical(tuple(flat), spread)
 
 
 def relative_error(values: Values) -> float:
@@ -126,48 +128,53 @@ def memory_bytes(profile: Profile) -> int | None:
     return min(filter(None, (profile.host.memory_bytes, profile.host.memory_limit_bytes)), default=None)
 
 
-def _workload(profile: Profile, cold: bool, misses: Misses | None) -> dict[str, Any]:
+def _workload(profile: Profile, cold: bool, misses: Misses | None) -> WorkloadCosts:
     spread = math.hypot(speed_spread(profile), MODEL)
-    prepared = repeated_table(profile[SAMPLE].values, spread)
-    table: dict[str, Any] = {"batch_size": profile.batch_size, "preprocess": prepared}
+    prepared, whole = service_of(profile[SAMPLE].values, spread), profile[SAMPLE].mean
     if cold:
-        kept = 1.0 - (_mean(profile, f"{STEP}fetch") or 0.0) / profile[SAMPLE].mean
-        prepared["values"] = [kept * value for value in prepared["values"]]
+        prepared = prepared.scaled(1.0 - (_mean(profile, f"{STEP}fetch") or 0.0) / whole)
+    services: dict[str, Any] = {
+        key: service_of(found.values, spread)
+        for key, name in (MOVED | PARTLY).items()
+        if (found := profile.get(name)) is not None
+    }
     if cold or misses:
-        read = service_table(profile["storage.cold.read"].values)
-        table["fetch"] = missing(read_service(read, "storage.cold.read"), misses).to_table()
+        services["fetch"] = missing(service_of(profile["storage.cold.read"].values), misses)
     elif (waits := profile.get(WAIT)) is not None:
-        table["fetch"] = repeated_table(waits.values, MODEL)
-    for key, name in (MOVED | PARTLY).items():
-        if (found := profile.get(name)) is not None:
-            table[key] = repeated_table(found.values, spread)
+        services["fetch"] = service_of(waits.values, MODEL)
     if (copy := profile.get("copy.pinned")) is not None:
-        table["copy"] = service_table(copy.values)
+        services["copy"] = service_of(copy.values)
     handover = {
-        state: repeated_table(found.values, math.hypot(HANDOVER, spread))
+        state: service_of(found.values, math.hypot(HANDOVER, spread))
         for state in (*STATES, *THREADS)
         if (found := profile.get(f"receive.{state}")) is not None
     }
     inline, collate = _mean(profile, "inline.collate"), _mean(profile, MOVED["collate"])
-    known = {
+    known: dict[str, Any] = {
         "shared_cv": _mean(profile, "prepare.shared_cv"),
         "send_overlap": _mean(profile, "prepare.send_overlap"),
-        "handover": handover or None,
-        "consumer_by_workers": by_workers if len(by_workers := receiving_table(profile)) > 1 else None,
         "in_process_collate": inline / collate if inline and collate else None,
-        "startup": _duration(profile, "worker.start"),
-        "worker_startup": _duration(profile, "worker.first"),
-        "worker_wait": _duration(profile, "worker.wait"),
+        "startup": _mean(profile, "worker.start"),
+        "worker_startup": _mean(profile, "worker.first"),
+        "worker_wait": _mean(profile, "worker.wait"),
         "batch_bytes": profile.bytes_per_batch,
         "worker_bytes": _mean(profile, "worker.private"),
         "sample_bytes": profile.bytes_per_sample,
         "dataset_bytes": _data_bytes(profile),
     }
+    known = {name: value for name, value in known.items() if value}
     if (release := release_of(profile)) is not None:
-        table["release"] = release
-    if whole := profile[SAMPLE].mean:  # none decodes where no step of that name was measured
-        table["decode_share"] = min(1.0, (_mean(profile, f"{STEP}decode") or 0.0) / whole)
-    return table | {name: value for name, value in known.items() if value}
+        known["release"] = release
+    return WorkloadCosts(
+        batch_size=profile.batch_size,
+        preprocess=prepared,
+        handover=Handover(**handover),
+        consumer_by_workers=tuple(receiving_table(profile)),
+        # None decodes where no step of that name was measured.
+        decode_share=min(1.0, (_mean(profile, f"{STEP}decode") or 0.0) / whole) if whole else None,
+        **services,
+        **known,
+    )
 
 
 def speed_spread(profile: Profile) -> float:
@@ -178,11 +185,6 @@ def speed_spread(profile: Profile) -> float:
     found = profile.get(SPEED)
     spread = math.sqrt(stats.mean([(value - 1.0) ** 2 for value in found.flat])) if found is not None else 0.0
     return min(1.0, math.hypot(DRIFT * spread, _mean(profile, OTHERS) or 0.0))
-
-
-def repeated_table(rounds: Values, more: float) -> dict[str, Any]:
-    """A service table of what independent rounds showed, as uncertain as one more round, and by ``more`` besides."""
-    return service_table(rounds) | {"uncertainty": math.hypot(scatter(rounds), more)}
 
 
 def scatter(rounds: Values) -> float:
@@ -197,28 +199,23 @@ def scatter(rounds: Values) -> float:
     return min(1.0, math.sqrt(sum((mean / centre - 1.0) ** 2 for mean in means) / (len(means) - 1)))
 
 
-def _duration(profile: Profile, name: str) -> str | None:
-    mean = _mean(profile, name)
-    return f"{mean!r} s" if mean else None
-
-
-def _accelerator(profile: Profile) -> dict[str, Any]:
+def _accelerator(profile: Profile) -> Accelerator:
     source, step, launch = profile.accelerator, profile.get("accelerator.step"), profile.get("accelerator.launch")
-    table: dict[str, Any] = {"run_ahead": 0 if source.synchronises else 1, "copies": source.name != CPU}
+    known: dict[str, Any] = {"name": source.name} if source.name else {}
     if source.step_time_s is not None:
-        table["step"] = {"mean": f"{source.step_time_s!r} s", "uncertainty": source.uncertainty}
+        time = Service(source.step_time_s, uncertainty=source.uncertainty)
     else:
         measured = profile["accelerator.step"] if step is None else step
-        table["step"] = service_table(measured.values) | {"uncertainty": source.uncertainty}
-        slowdown = slowdown_table(measured, profile.measurements)
-        table |= {"slowdown": slowdown} if len(slowdown) > 1 else {}
+        time = replace(service_of(measured.values), uncertainty=source.uncertainty)
+        known["slowdown"] = slowdown_table(measured, profile.measurements)
     if launch is not None and not source.synchronises:
-        table["launch"] = repeated_table(launch.values, speed_spread(profile))
         alone = None if source.step_time_s else profile.get("accelerator.step.alone")
-        table |= {"lead": lead} if (lead := lead_of(step, launch, alone)) else {}
+        known |= {"launch": service_of(launch.values, speed_spread(profile)), "lead": lead_of(step, launch, alone)}
     if (cpu := profile.get("accelerator.cpu_step")) is not None:
-        table["cpu_step"] = service_table(cpu.values)
-    return table | ({"name": source.name} if source.name else {})
+        known["cpu_step"] = service_of(cpu.values)
+    waits = {"run_ahead": 0 if source.synchronises else 1, "copies": source.name != CPU}
+    own = {} if profile.today is None else profile.today.accelerator()
+    return Accelerator(step=time, **known, **(waits | own))
 
 
 def lead_of(step: Measurement | None, launch: Measurement, alone: Measurement | None) -> float:
@@ -232,27 +229,29 @@ def lead_of(step: Measurement | None, launch: Measurement, alone: Measurement | 
     return max(0.0, min(1.0, (stats.median(alone.flat) - stats.median(step.flat)) / launch.mean))
 
 
-def slowdown_table(step: Measurement, measurements: Sequence[Measurement]) -> list[float]:
+def slowdown_table(step: Measurement, measurements: Sequence[Measurement]) -> tuple[float, ...]:
     """Relative step time beside 0, 1, 2, ... busy cores, by medians; interpolated; under 1 is noise and given as 1."""
     alone = stats.median(step.flat)
     found = {int(m.name.removeprefix(BUSY)): m for m in measurements if m.name.startswith(BUSY)}
-    return interpolated({0: 1.0} | {k: max(1.0, stats.median(m.flat) / alone) for k, m in found.items()})
+    return tuple(interpolated({0: 1.0} | {k: max(1.0, stats.median(m.flat) / alone) for k, m in found.items()}))
 
 
-def _host(profile: Profile, cold: bool) -> dict[str, Any]:
+def _host(profile: Profile, cold: bool) -> HostResources:
     facts = profile.host
-    known = {
+    known: dict[str, Any] = {
         "cores": facts.usable_cores,
         "threads_per_core": facts.threads_per_core,
-        "speed": list(profile.speed),
         "siblings": profile.siblings,
         "sharing_loss": _lost(profile),
-        "speed_uncertainty": list(profile.speed_uncertainty),
         "storage_streams": _streams(profile) if cold else None,
         "memory_bytes": memory_bytes(profile),
         "shm_bytes": facts.shm_bytes,
     }
-    return {name: value for name, value in known.items() if value is not None and value != 0}
+    return HostResources(
+        speed=profile.speed,
+        speed_uncertainty=profile.speed_uncertainty,
+        **{name: value for name, value in known.items() if value},
+    )
 
 
 def _lost(profile: Profile) -> float:
@@ -268,16 +267,18 @@ def _mean(profile: Profile, name: str) -> float | None:
     return None if found is None else found.mean
 
 
-def _loader(profile: Profile) -> dict[str, Any]:
+def _loader(profile: Profile) -> Loader:
     """As all was measured: whether it pins, what holds the lock, and library threads unless they are limited."""
-    known = {"pin_memory": profile.get(MOVED["pin"]) is not None, "gil": _mean(profile, "lock.share")}
-    own: dict[str, Any] = {name: value for name, value in known.items() if value}
+    known: dict[str, Any] = {"pin_memory": profile.get(MOVED["pin"]) is not None}
+    if share := _mean(profile, "lock.share"):
+        known["gil"] = share
     if (passing := profile.get("lock.passing")) is not None:
-        own["lock_passing"] = min(1.0, passing.mean)
+        known["lock_passing"] = min(1.0, passing.mean)
     found, spread = profile.get("threads.worked"), profile.get("threads.spread")
-    if found is None or spread is None or spread.mean < SPREAD or found.mean <= 1:
-        return own
-    return own | {"default_threads": round(found.mean)}
+    if found is not None and spread is not None and spread.mean >= SPREAD and found.mean > 1:
+        known["default_threads"] = round(found.mean)
+    settings = profile.today or profile.settings
+    return Loader(**(known | ({} if settings is None else settings.loader())))
 
 
 def _streams(profile: Profile) -> float | None:
