@@ -20,8 +20,8 @@ from coresim.cli.plan import begin
 from coresim.fleet.description import Fleet, FleetWorkload, candidate_of
 from coresim.fleet.plan import _Schedule, plan_fleet
 from coresim.fleet.task import FLEET_PLAN
-from coresim.model.catalogue import chip
-from coresim.model.machines import load_machines
+from coresim.machines.catalogue import chip
+from coresim.machines.machines import load_machines
 from coresim.model.scenario import read_scenario
 
 

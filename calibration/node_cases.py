@@ -33,10 +33,10 @@ from pages import met, table
 
 from coresim import simulate
 from coresim.errors import InputError
-from coresim.model.machines import channels_of
+from coresim.machines.machines import channels_of
+from coresim.measure.speed_evidence import all_core_clock
 from coresim.model.speed import fit
 from coresim.model.speed_draws import Evidence, SpeedPoint
-from coresim.model.speed_evidence import all_core_clock
 
 CASES = Path(__file__).with_name("node_cases.csv")
 #: How exactly a published rate is known, and the bound of the aim, a share.

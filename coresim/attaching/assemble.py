@@ -13,11 +13,11 @@ from coresim import __version__, stats
 from coresim.attaching.program_warnings import program_warnings
 from coresim.files import as_record
 from coresim.measure.host import read_host
+from coresim.measure.speed_evidence import speed_table
 from coresim.model.loader_settings import LoaderSettings
 from coresim.model.measurement import Measurement
 from coresim.model.profile import AcceleratorSource, Profile, Provenance
 from coresim.model.profile_scenario import relative_error
-from coresim.model.speed_evidence import speed_table
 from coresim.model.today import Today
 from coresim.model.warning import HostWarning
 

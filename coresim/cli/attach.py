@@ -26,7 +26,7 @@ from coresim.cli.common import (
 from coresim.cli.request import request_from
 from coresim.errors import EXIT_ANSWERED, EXIT_NOT_TRUSTED, InputError
 from coresim.files import utc_now
-from coresim.model.catalogue import DEFAULT_GPU, DEFAULT_MODEL, StepChoice, find_step
+from coresim.machines.catalogue import DEFAULT_GPU, DEFAULT_MODEL, StepChoice, find_step
 from coresim.model.load import scenario_of
 from coresim.model.overrides import check_settings
 from coresim.model.profile import Profile
@@ -171,7 +171,7 @@ def source_of(args: argparse.Namespace) -> str:
 
 def another_step(args: argparse.Namespace, profile: Profile) -> tuple[Profile, list[str]]:
     """The profile with the step of ``--gpu`` for the program's own; and overrides: ``--step-time``, its device's."""
-    from coresim.model.catalogue import recorded_source
+    from coresim.machines.catalogue import recorded_source
 
     if args.step_time:
         return profile, [f"accelerator.step={parse_duration(args.step_time, '--step-time')!r} s", *_DEVICE]

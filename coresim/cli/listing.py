@@ -9,9 +9,9 @@ from typing import Any
 from coresim.cli.common import show
 from coresim.cli.flags import positive, whole_number
 from coresim.errors import EXIT_ANSWERED
-from coresim.model.catalogue import select_rows
+from coresim.machines.catalogue import select_rows
+from coresim.machines.machines import SORTS, Filter, load_machines, read_machines, select_machines
 from coresim.model.keys import choice
-from coresim.model.machines import SORTS, Filter, load_machines, read_machines, select_machines
 from coresim.model.presets import PRESETS
 from coresim.model.storage import tiers
 from coresim.report import listings

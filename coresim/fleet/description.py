@@ -10,6 +10,7 @@ from typing import Any
 
 from coresim.errors import InputError, UnknownKeyError
 from coresim.files import read_toml
+from coresim.machines.machines import Machine, find_machine, load_machines, read_machines
 from coresim.model.keys import (
     PARTS,
     POSITIVE,
@@ -24,7 +25,6 @@ from coresim.model.keys import (
     unknown_key,
 )
 from coresim.model.load import load_input
-from coresim.model.machines import Machine, find_machine, load_machines, read_machines
 from coresim.model.option import Option
 from coresim.model.scenario import Scenario
 from coresim.model.service import SERVICE, Service

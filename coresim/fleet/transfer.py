@@ -25,8 +25,8 @@ from typing import Any
 
 from coresim.errors import InputError
 from coresim.fleet.description import Candidate, FleetWorkload
-from coresim.model.catalogue import find_step
-from coresim.model.machines import same_gpu
+from coresim.machines.catalogue import find_step
+from coresim.machines.machines import same_gpu
 from coresim.model.scenario import Scenario
 from coresim.model.service import Service
 from coresim.model.storage import from_storage

@@ -30,6 +30,7 @@ from coresim.measure.processes import Child, Link
 from coresim.measure.protocol import Context
 from coresim.measure.rig import DatasetFacts
 from coresim.measure.server import BUILDING, IMPORTING, Ask, Calibrated, Server
+from coresim.measure.speed_evidence import speed_table
 from coresim.measure.stand_in import StandInSubject
 from coresim.measure.step_time import SECONDS, StepRequest, Timer, find_step_time, has_cuda, measure_cpu_step
 from coresim.measure.storage import measure_storage
@@ -38,7 +39,6 @@ from coresim.model.host import HostFacts
 from coresim.model.measurement import Measurement
 from coresim.model.option import STAGED_LOADER
 from coresim.model.profile import AcceleratorSource, Profile, Provenance
-from coresim.model.speed_evidence import speed_table
 from coresim.model.warning import HostWarning
 from coresim.workloads.named import WorkloadSpec
 from coresim.workloads.registry import DEFAULT, target_of

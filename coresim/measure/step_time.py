@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 
 from coresim.device.models import NETS
 from coresim.errors import InputError, MissingPartError
+from coresim.machines.catalogue import DEFAULT_GPU, DEFAULT_MODEL, StepRow, find_step, precision_family, recorded_source
 from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult
 from coresim.measure.parts import optional_parts
-from coresim.model.catalogue import DEFAULT_GPU, DEFAULT_MODEL, StepRow, find_step, precision_family, recorded_source
 from coresim.model.host import OptionalPart
 from coresim.model.measurement import Measurement
 from coresim.model.profile import AcceleratorSource

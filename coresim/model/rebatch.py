@@ -1,7 +1,7 @@
 """A profile's scenario for another batch size than the one it was measured with.
 
 * *Step.* In proportion to the batch, with a standard uncertainty of 5 % for each doubling or halving, as
-  `coresim.model.catalogue` scales its records: a small batch leaves a GPU less busy. The same on the CPU.
+  `coresim.machines.catalogue` scales its records: a small batch leaves a GPU less busy. The same on the CPU.
 * *Collating, pinning, copying and freeing* a batch touch every byte or page once: in proportion.
 * A profile's loader may have run with smaller batches than its step and its copies: each is taken from its own.
 * *Sending, receiving and waiting for the hand-over* have a part that every batch has and one that grows with it. Where

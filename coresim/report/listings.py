@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from coresim.model.catalogue import LOADER_BOUND, StepRow
-from coresim.model.machines import CERTAINTIES, Machine
+from coresim.machines.catalogue import LOADER_BOUND, StepRow
+from coresim.machines.machines import CERTAINTIES, Machine
 from coresim.model.presets import Preset
 from coresim.model.storage import Tier
 from coresim.report.content import Table
@@ -160,5 +160,5 @@ def _machine(machine: Machine) -> tuple[str, ...]:
 
 
 def machines_csv(machines: Sequence[Machine]) -> str:
-    """The machines as `coresim.model.machines.read_machines` reads them back; an unknown fact is empty."""
+    """The machines as `coresim.machines.machines.read_machines` reads them back; an unknown fact is empty."""
     return csv_text([item.name for item in fields(Machine)], map(asdict, machines))

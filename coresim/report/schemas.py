@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import MISSING, fields
 from typing import Any
 
-from coresim.model.machines import CERTAINTIES, Machine
+from coresim.machines.machines import CERTAINTIES, Machine
 from coresim.report.compare import COMPARISON
 from coresim.report.document import ESTIMATE, RECOMMENDATION
 from coresim.report.fleet import PLAN

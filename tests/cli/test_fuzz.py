@@ -28,9 +28,9 @@ from coresim.cli.main import LONGEST, build_parser, main, one_line
 from coresim.errors import CoresimError, InputError
 from coresim.files import read_json
 from coresim.fleet.description import load_fleet
+from coresim.machines.machines import read_machines
 from coresim.model.build import build, resolve_setting
 from coresim.model.load import scenario_of
-from coresim.model.machines import read_machines
 from coresim.model.profile import Profile, load_document
 from coresim.model.scenario import Scenario, read_scenario
 from coresim.report.results import COLUMNS, read_results

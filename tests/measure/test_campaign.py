@@ -28,12 +28,12 @@ from coresim.measure.calibrate import BUDGET_S
 from coresim.measure.campaign import BUDGET, BUILDING, QUICK_BUDGET, Request, run_campaign
 from coresim.measure.rig import DatasetFacts
 from coresim.measure.server import Ask, Calibrated
+from coresim.measure.speed_evidence import speed_table
 from coresim.measure.stand_in import StandInSubject
 from coresim.measure.step_time import CPU_REPEATS, StepRequest
 from coresim.model.host import CoreTerm, HostFacts, OptionalPart
 from coresim.model.measurement import Measurement
 from coresim.model.profile import Profile, load_document
-from coresim.model.speed_evidence import speed_table
 from coresim.model.warning import HostWarning
 from coresim.workloads.named import WorkloadSpec
 

@@ -18,7 +18,7 @@ FILES = sorted((ROOT / "coresim").rglob("*.py"))
 FLOORS = (
     ("errors", "units", "stats", "files", "__init__"),
     ("model", "workloads"),
-    ("device",),
+    ("machines", "device"),
     ("measure", "sim", "theory"),
     ("advise", "validate"),
     ("attaching", "fleet"),

@@ -11,7 +11,7 @@ import pytest
 
 from coresim.cli.main import main
 from coresim.errors import InputError, UnknownKeyError
-from coresim.model.machines import (
+from coresim.machines.machines import (
     CERTAINTIES,
     Filter,
     Machine,

@@ -13,8 +13,8 @@ import pytest
 
 from coresim.cli import listing as verb
 from coresim.errors import InputError
-from coresim.model import catalogue
-from coresim.model.catalogue import (
+from coresim.machines import catalogue
+from coresim.machines.catalogue import (
     CERTAINTIES,
     DEFAULT_GPU,
     DEFAULT_MODEL,

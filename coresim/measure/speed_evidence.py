@@ -19,8 +19,8 @@ from dataclasses import replace
 
 from coresim import stats
 from coresim.errors import InputError
+from coresim.machines.machines import channels_of
 from coresim.model.host import HostFacts
-from coresim.model.machines import channels_of
 from coresim.model.measurement import Measurement
 from coresim.model.profile_scenario import relative_error
 from coresim.model.speed import SpeedTable, fit

@@ -8,16 +8,16 @@ from dataclasses import replace
 import pytest
 
 from coresim.errors import InputError
-from coresim.model.host import CoreTerm, HostFacts
-from coresim.model.measurement import Measurement
-from coresim.model.profile_scenario import relative_error
-from coresim.model.speed_evidence import (
+from coresim.measure.speed_evidence import (
     BANDWIDTH_DEVIATION,
     PLACED_BANDWIDTH,
     PLACED_PRESSURE,
     evidence,
     speed_table,
 )
+from coresim.model.host import CoreTerm, HostFacts
+from coresim.model.measurement import Measurement
+from coresim.model.profile_scenario import relative_error
 
 HOST = HostFacts(
     (CoreTerm("physical", 16, ""),), physical_cores=16, sockets=2, threads_per_core=2, hypervisor=False,

@@ -18,7 +18,7 @@ from typing import Any
 
 from coresim.errors import InputError, UnknownKeyError
 from coresim.files import DATA, read_text
-from coresim.model.catalogue import chip, nearest
+from coresim.machines.catalogue import chip, nearest
 from coresim.model.checks import check
 from coresim.model.keys import unknown_key
 from coresim.units import in_bounds, short
