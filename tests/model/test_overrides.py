@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tomllib
 from typing import Any
 
 import pytest
+from shared import SCENARIO
 
 from coresim.errors import InputError
 from coresim.model.load import scenario_of
@@ -15,6 +17,10 @@ from coresim.model.service import Service
 from coresim.model.storage import tiers
 
 SMALL = {"workload": {"batch_size": 4, "preprocess": "5 ms"}, "accelerator": {"step": "98 ms"}}
+
+
+def example() -> dict[str, Any]:
+    return tomllib.loads(SCENARIO)
 
 
 def job(**sections: dict[str, Any]) -> Scenario:
@@ -119,3 +125,50 @@ def test_settings_that_no_scenario_takes_are_refused_before_anything_is_measured
 
 def test_an_entry_is_not_looked_at_before_there_is_a_scenario() -> None:
     check_settings(["workload.preprocess.cv=0.5", "loader.preset=tf.data", "accelerator.step=98 ms"])
+
+
+@pytest.mark.parametrize(
+    ("setting", "section", "key", "value"),
+    [
+        ("accelerator.step=98 ms", "accelerator", "step", Service(0.098)),
+        ("loader.prefetch_factor=4", "loader", "prefetch_factor", 4),
+        ("loader.ordered=false", "loader", "ordered", False),
+        ("ordered = false", "loader", "ordered", False),
+        ("preprocess.mean=3ms", "workload", "preprocess", Service(0.003, 0.4, "lognormal")),
+        ("workload.collate.cv=0.5", "workload", "collate", Service(0.003, 0.5, "lognormal")),
+        ('workload.preprocess={mean="3 ms",cv=0.4}', "workload", "preprocess", Service(0.003, 0.4, "lognormal")),
+        ('collate="1 s"', "workload", "collate", Service(1.0)),
+        ("host.speed=[1, 0.5]", "host", "speed", (1.0, 0.5)),
+        ("loader.copy_mode=overlap", "loader", "copy_mode", "overlap"),
+        ("memory_bytes=1e9", "host", "memory_bytes", 1e9),
+    ],
+)
+def test_settings(setting: str, section: str, key: str, value: Any) -> None:
+    before = read_scenario(example())
+    scenario = changed(before, [setting])
+    assert getattr(getattr(scenario, section), key) == value
+    assert before == read_scenario(example())
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("accelerator.step", r"'accelerator\.step': write section\.key=value"),
+        ("accelerator=3", r"accelerator is a section; write accelerator\.key=value"),
+        ("preproces=3 ms", r"preproces: unknown key; did you mean 'preprocess'"),
+        ("workload.preproces=3 ms", r"workload\.preproces: unknown key; did you mean 'preprocess'"),
+        ("acelerator.step=3 ms", r"acelerator\.step: unknown key; did you mean 'accelerator'"),
+        ("step=3", r"accelerator\.step = 3: unit missing"),
+        ("step.mean.x=3", r"accelerator\.step\.mean"),
+        ("=3", "unknown key"),
+    ],
+)
+def test_bad_settings_are_named(setting: str, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        changed(read_scenario(example()), [setting])
+    assert "\n" not in str(caught.value)
+
+
+def test_a_setting_of_a_broken_document_is_named() -> None:
+    with pytest.raises(InputError, match=r"workload = 3: a table is needed"):
+        scenario_of(SMALL | {"workload": 3}, "job", ["workload.batch_size=4"])

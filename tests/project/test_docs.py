@@ -1,19 +1,25 @@
-"""README and docs: every command that they show is one that the parser takes, those that need nothing else are run."""
+"""README and docs: every command that they show is one that the parser takes, and nearly all of them are run."""
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
+import subprocess
+import sys
+import textwrap
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import coresim.workloads
 from coresim.advise.remedies import REMEDIES
 from coresim.cli.listing import VERBS
 from coresim.cli.main import MODULES, build_parser, main
+from coresim.errors import EXIT_ANSWERED, EXIT_NO_CORE_COUNT, EXIT_NOT_TRUSTED
 from coresim.model.load import load_input
 from coresim.model.overrides import changed
 from coresim.model.presets import PRESETS
@@ -31,8 +37,8 @@ def blocks(text: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
 
 
-def commands(text: str) -> Iterator[list[str]]:
-    """The words behind ``coresim`` of each command in fenced sh blocks, up to the user's own command behind ``--``."""
+def commands(text: str) -> Iterator[tuple[list[str], list[str]]]:
+    """Each command in fenced sh blocks: the words behind ``coresim``, and the user's own command behind ``--``."""
     for block in blocks(text, "sh"):
         for line in block.replace("\\\n", " ").splitlines():
             command: list[str] = []
@@ -41,7 +47,8 @@ def commands(text: str) -> Iterator[list[str]]:
                     command.append(word)
                     continue
                 if command and command[0].rpartition("/")[2] == "coresim":
-                    yield command[1 : command.index("--")] if "--" in command else command[1:]
+                    end = command.index("--") if "--" in command else len(command)
+                    yield command[1:end], command[end + 1 :]
                 command = []
 
 
@@ -60,7 +67,7 @@ def missing_links(page: Path) -> list[str]:
     return [link for link in links if "://" not in link and not (page.parent / link).exists()]
 
 
-SHOWN = [(page.name, words) for page in PAGES for words in commands(page.read_text())]
+SHOWN = [(page.name, words) for page in PAGES for words, _ in commands(page.read_text())]
 
 
 @pytest.mark.parametrize(("page", "words"), SHOWN, ids=[f"{page}: {shlex.join(words)}" for page, words in SHOWN])
@@ -71,7 +78,8 @@ def test_every_command_is_one_that_the_parser_takes(
 
 
 #: What a command is run with: files that are here, or nothing.
-FILES = {"docs/job.toml": ROOT / "docs" / "job.toml", "profile.json": ROOT / "notebooks" / "profile.json"}
+PROFILE = ROOT / "notebooks" / "profile.json"
+FILES = {"docs/job.toml": ROOT / "docs" / "job.toml", "profile.json": PROFILE}
 #: What makes a command take seconds: CI runs them.
 LONG = {"profile.json", "accelerator.count=8"}
 RUN = [
@@ -96,6 +104,118 @@ def test_commands_answer_where_they_need_no_measuring(words: list[str], capsys: 
     # 4 is an answer too: no core count meets the target.
     assert main(words) in (0, 4)
     assert capsys.readouterr().out or Path(words[-1]).stat().st_size > 0
+
+
+#: A reader's own files, in the folder in which the pages' commands that measure are run.
+OWN = {
+    "pkg/__init__.py": "",
+    "pkg/mod.py": """
+        import torch
+        from torch.utils.data import default_collate as fn
+
+        class Data(torch.utils.data.Dataset):
+            def __len__(self):
+                return 2000
+            def __getitem__(self, index):
+                return torch.rand(3, 64, 64).mean(0), index % 10
+
+        def factory():
+            return Data()
+
+        net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64 * 64, 10))
+        optimizer = torch.optim.SGD(net.parameters())
+
+        def train_step(batch):
+            torch.nn.functional.cross_entropy(net(batch[0]), batch[1]).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        class Class:
+            def method(self):
+                return fn([Data()[index] for index in range(32)])
+        """,
+    "pkg/data.py": """
+        import torch
+        from pkg.mod import Data
+
+        train_loader = torch.utils.data.DataLoader(Data(), 32, num_workers=2)
+
+        def begin(worker):
+            pass
+        """,
+    "path/to/train-file.py": """
+        import torch
+
+        def make_dataset():
+            return torch.utils.data.TensorDataset(torch.rand(2000, 10))
+        """,
+    "train.py": """
+        import os
+        from pkg.data import train_loader
+        from pkg.mod import Class, train_step
+
+        for _ in range(1000):
+            if "OWN_LOADER" in os.environ:
+                train_step(Class().method())
+            else:
+                for batch in train_loader:
+                    train_step(batch)
+        """,
+    "start.sh": "#!/bin/sh\nexec python train.py",
+}
+#: Of the commands that measure, those that are not run: one asks for minutes, one for an hour, one for a running job.
+LEFT_OUT = [
+    "validate",
+    "validate --grid calibration/grid.toml -o calibration/NAME.ledger.json",
+    "watch --pid 4242 --time 60s",
+]
+#: Nobody is asked to wait longer than needed.
+QUICK = {"recommend", "measure", "whatif", "report", "validate"}
+MEASURED = list(
+    dict.fromkeys(
+        (shlex.join(words), shlex.join(program))
+        for page in PAGES
+        for words, program in commands(page.read_text())
+        if words not in [list(one.values[0]) for one in RUN]
+    )
+)
+
+
+@pytest.fixture
+def project_folder(reader_folder: None) -> dict[str, str]:
+    """A reader's project in the current folder, and the environment in which its commands are found."""
+    for name, text in OWN.items():
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(textwrap.dedent(text))
+    Path("start.sh").chmod(0o755)
+    spectra = str(coresim.workloads.__doc__).partition("::\n")[2].partition("\nthen")[0]
+    Path("spectra.py").write_text(textwrap.dedent(spectra))
+    (fleet,) = blocks((ROOT / "docs" / "fleets.md").read_text(), "toml")
+    Path("fleet.toml").write_text(fleet)
+    shutil.copy("docs/job.toml", "job.toml")
+    for name in ("old.json", "new.json"):
+        shutil.copy(PROFILE, name)
+    return dict(os.environ) | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+@pytest.mark.parametrize(("words", "program"), [one for one in MEASURED if one[0] not in LEFT_OUT])
+def test_commands_that_measure_answer(words: str, program: str, project_folder: dict[str, str]) -> None:
+    own = shlex.split(program.replace("--nproc-per-node=8", "--nproc-per-node=2"))  # this machine is smaller
+    called = shlex.split(words)
+    called += ["--quick"] * (called[0] in QUICK and "--quick" not in called)
+    if "--loader-hook" in called:
+        project_folder["OWN_LOADER"] = "1"
+    command = [sys.executable, "-m", "coresim", *called, *(["--", *own] if own else [])]
+    done = subprocess.run(command, env=project_folder, capture_output=True, text=True, timeout=600, check=False)
+    # An answer may be that no core count meets the target, or that a busy machine's is not to be trusted.
+    assert done.returncode in (EXIT_ANSWERED, EXIT_NO_CORE_COUNT, EXIT_NOT_TRUSTED), done.stderr
+    assert done.stdout and "Traceback" not in done.stderr
+
+
+def test_commands_that_are_left_out_are_shown() -> None:
+    assert {*LEFT_OUT} <= {words for words, _ in MEASURED}
 
 
 @pytest.mark.usefixtures("reader_folder")
