@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 import weakref
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from kit import made_note
 
@@ -146,3 +148,15 @@ def test_a_moment_is_waited_for_on_the_core_or_off_it():
         wait(moment)
         assert time.perf_counter() >= moment
         wait(moment)  # one that is over is not waited for
+
+
+def test_a_common_end_is_what_the_barrier_says() -> None:
+    """Whatever the timer does: the next step begins no earlier than the end of all."""
+    pipe = SimpleNamespace(inline=False, next=lambda: (None, SimpleNamespace(there=0.0)))
+    moments = iter(np.arange(0.0, 1000.0))
+    trial = run_trial(
+        pipe, [1.0] * 5, 1, wait=lambda _: None, join=lambda end: end + 7.0,  # type: ignore[arg-type]
+        clock=lambda: float(next(moments)), cpu_clock=lambda: 0.0,
+    )  # fmt: skip
+    ends = [trial.before, *(step.end for step in trial.steps)]
+    assert all(step.start >= end and step.end >= step.start + 8.0 for step, end in zip(trial.steps, ends, strict=False))
