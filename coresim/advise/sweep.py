@@ -79,7 +79,7 @@ class Study:
     @cached_property
     def first_pass(self) -> Study:
         """With as few full runs as will do, and no more than a longer simulation begins with."""
-        # Where they may stop the intervals of four hold less often than they say (`tests/sim/test_coverage.py`).
+        # Where they may stop the intervals of four hold less often than they say (`tests/together/test_coverage.py`).
         return self.planned(least=min(FEW + 1, self.plan.least), most=self.plan.least)
 
 

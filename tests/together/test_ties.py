@@ -1,4 +1,4 @@
-"""The order of what happens at one instant, traced by hand through both engines: another order gives another trace."""
+"""Both engines of sim: the order of what happens at one instant, traced by hand; another gives another trace."""
 
 from __future__ import annotations
 

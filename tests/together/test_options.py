@@ -1,8 +1,4 @@
-"""The three options by hand: deterministic pipelines whose times a pencil gives, through the command line.
-
-A batch has 10 samples, so that 1 ms per sample is 10 ms per batch. Without a word on it, the device takes 2 ms per step
-and waiting for it frees the core (``sync = "block"``), so that only the workers need cores.
-"""
+"""Cli, model, sim and advise: the three options by hand, as pipelines whose times a pencil gives."""
 
 from __future__ import annotations
 
@@ -18,6 +14,9 @@ from coresim.cli.main import main
 
 Json = dict[str, Any]
 EXACT = 1e-6
+
+# A batch has 10 samples, so that 1 ms per sample is 10 ms per batch. Without a word on it, the device takes 2 ms per
+# step and waiting for it frees the core (``sync = "block"``), so that only the workers need cores.
 
 # Sections and keys, as a scenario file has them.
 PLAIN: Json = {

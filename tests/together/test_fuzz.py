@@ -1,7 +1,4 @@
-"""Ten thousand inputs that no one would write, over every reader and every flag: each is taken or refused in one line.
-
-Everything runs in this process and is seeded. ``CORESIM_FUZZ=200000`` tries so many instead.
-"""
+"""All that reads, and cli: of ten thousand inputs that no one would write each is taken or refused in a line."""
 
 from __future__ import annotations
 
@@ -38,6 +35,7 @@ from coresim.theory.bounds import bounds
 from coresim.validate.grid import load_grid
 from coresim.validate.ledger import load_ledger
 
+#: Everything runs in this process and is seeded. ``CORESIM_FUZZ=200000`` tries so many instead.
 COUNT = int(os.environ.get("CORESIM_FUZZ", "2000"))
 SEED = 20
 #: One in so many scenarios that were taken is simulated.

@@ -1,7 +1,4 @@
-"""Two engines that share no code agree: exactly on Fractions and integers, to rounding on floats.
-
-``CORESIM_CASES=20000`` runs more cases; CI runs 600.
-"""
+"""Both engines of sim share no code and agree: exactly on Fractions and integers, to rounding on floats."""
 
 from __future__ import annotations
 
@@ -23,6 +20,7 @@ from coresim.sim.draws import Draws
 from coresim.sim.run import Run, RunLength, Trace
 
 F = Fraction
+#: ``CORESIM_CASES=20000`` runs more cases; CI runs 600.
 CASES = int(os.environ.get("CORESIM_CASES", "40"))
 CHUNKS = 12
 ROUNDING = 1e-12

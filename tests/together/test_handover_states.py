@@ -1,4 +1,4 @@
-"""Waiting for a hand-over by its state, traced by hand: two workers that need 10 s, two cores, a step of 7 s."""
+"""Model and both engines of sim: waiting for a hand-over by its state, traced by hand."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from coresim.sim import fast, reference
 from coresim.sim.draws import Draws, draw
 from coresim.sim.run import RunLength
 
+# Two workers need 10 s for a batch and share two cores; a step takes 7 s.
 HANDOVER = tuple(Phase(f"handover.{state}", "wait") for state in STATES)
 
 

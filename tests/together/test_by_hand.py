@@ -1,4 +1,4 @@
-"""Deterministic jobs whose answer a pencil gives, through the same door as a user's."""
+"""Model, sim and advise: deterministic jobs whose answer a pencil gives, through the same door as a user's."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Tandem lines with blocking beside Ciw, a simulator of queueing networks by others (Palmer et al., 2019).
-
-Ciw has no loader, credits or shared cores; what it has is servers with bounded queues between them, where a customer
-that finds no room stays in its server (blocking after service). Given the same service times, every step must end when
-Ciw's last service does. Skips without Ciw.
-"""
+"""Both engines of sim: tandem lines with blocking beside Ciw, a simulator by others (Palmer et al., 2019)."""
 
 from __future__ import annotations
 
@@ -19,6 +14,9 @@ from coresim.sim import fast, reference
 from coresim.sim.draws import Draws
 from coresim.sim.run import RunLength
 
+# Ciw has no loader, credits or shared cores; what it has is servers with bounded queues between them, where a customer
+# that finds no room stays in its server (blocking after service). Given the same service times, every step must end
+# when Ciw's last service does.
 ciw = pytest.importorskip("ciw")
 BATCHES = 300
 #: No further customers come within the run.

@@ -1,4 +1,4 @@
-"""What measures and trains on CUDA, from first to last line through `CudaDevice`, whose ``torch.cuda`` is played."""
+"""Device, measure and validate: what measures and trains on CUDA, whose ``torch.cuda`` is played."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Programs of real frameworks, unchanged: found, measured through all phases, and answered for.
-
-Their samples burn a known CPU time and their steps wait for a known one, so that the true need is known. They are
-started in all the usual ways: a script, a module, ``torchrun``, ``accelerate launch``, a shell script. What is
-asserted holds on a busy machine; `benchmarks/attached.py` prints how near the predictions come on a quiet one.
-"""
+"""Attaching, measure and advise: programs of real frameworks, unchanged, are found, measured and answered."""
 
 from __future__ import annotations
 
@@ -31,6 +26,10 @@ from attach_kit import (
     script,
     speeds,
 )  # fmt: skip
+
+# The programs' samples burn a known CPU time and their steps wait for a known one, so that the true need is known. They
+# are started in all the usual ways: a script, a module, ``torchrun``, ``accelerate launch``, a shell script. What is
+# asserted holds on a busy machine; `benchmarks/attached.py` prints how near the predictions come on a quiet one.
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")

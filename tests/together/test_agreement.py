@@ -1,7 +1,4 @@
-"""Probability, exit code, headline and JSON of one answer never contradict each other, nor a longer simulation.
-
-Of a thousand scenarios some are drawn; ``CORESIM_SCENARIOS=1000`` takes them all, in minutes.
-"""
+"""Advise, report and cli: probability, exit code, headline and JSON of one answer never contradict each other."""
 
 from __future__ import annotations
 
@@ -25,6 +22,7 @@ from coresim.report.text import headline
 from coresim.sim.estimate import Plan, estimate
 from coresim.sim.fast import simulate
 
+#: Of a thousand scenarios some are drawn; ``CORESIM_SCENARIOS=1000`` takes them all, in minutes.
 COUNT = int(os.environ.get("CORESIM_SCENARIOS", "5"))
 #: One whose runs were so short beside its heavy tails that they idled less than any schedule can.
 SHORT = 951

@@ -1,4 +1,4 @@
-"""The lead of a launch: what of it comes before an idle device can begin; by hand, in both engines."""
+"""Model and both engines of sim: what of a launch comes before an idle device can begin, by hand."""
 
 from __future__ import annotations
 

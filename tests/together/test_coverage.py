@@ -1,8 +1,4 @@
-"""The stated 95 % holds: intervals of the plans that answer, over lines whose truth is known.
-
-Truth is a closed form, or a ratio over long runs with other seeds, whose own error is small beside the intervals. Each
-line is tried with the plan of ``recommend`` and with that of ``simulate``.
-"""
+"""Advise and sim: the stated 95 % holds, for intervals of the plans that answer, over lines of known truth."""
 
 from __future__ import annotations
 
@@ -23,6 +19,8 @@ from coresim.sim.estimate import Plan, estimate
 from coresim.sim.fast import simulate
 from coresim.sim.run import RunLength
 
+# Truth is a closed form, or a ratio over long runs with other seeds, whose own error is small beside the intervals.
+# Each line is tried with the plan of ``recommend`` and with that of ``simulate``.
 TARGET = 0.05
 RECOMMEND, SIMULATE = Plan(target=TARGET), Plan(least=8, most=8)
 #: Of the points of a curve, which no answer rests on.
