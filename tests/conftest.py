@@ -1,5 +1,5 @@
 """What every test has: a state folder of its own, so that the user's ledgers are left alone; a folder for temporary
-files that is gone at the end; and a made-up profile.
+files that is gone at the end. And fixtures that tests of several rooms use, such as a made-up profile.
 
 Where tests run in several processes, each file runs in one of them, as files share what is slow to make; the files that
 take longest are begun first, so that all processes end at about the same time.
@@ -16,8 +16,10 @@ from multiprocessing.util import get_temp_dir
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import trial_kit
+from faulty import give_files
 from made_up import profile
 
 # `calibration/test_choosing.py` imports a job, points and a ledger by the name of the file in which they were.
@@ -30,11 +32,11 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 LONGEST = (
     "test_coverage.py",
     "test_faults.py",
-    "test_builtin.py",
+    "test_registry.py",
     "test_ledgers.py",
     "test_plan.py",
     "test_engines.py",
-    "test_search.py",
+    "test_recommend.py",
     "test_agreement.py",
     "test_one_interval.py",
     "test_fuzz.py",
@@ -107,3 +109,36 @@ def few_places() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("coresim.advise.surface.FACTORS", (0.5, 1.0, 2.0))
         yield
+
+
+@pytest.fixture
+def no_child_is_left() -> Iterator[None]:
+    """No process that the test started runs on."""
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    yield
+    assert {child.pid for child in psutil.Process().children(recursive=True)} <= before
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with a scenario, a simple job and a fleet in it."""
+    give_files(tmp_path, monkeypatch)
+    return tmp_path
+
+
+@pytest.fixture
+def quick_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs whose samples and steps take what is known, and little."""
+    from attach_kit import ENVIRON
+
+    for name, value in ENVIRON.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def own_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short samples; and the modules of the scripts that give data sets are imported anew."""
+    monkeypatch.setenv("SAMPLE_S", "0.0001")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name in ("named-train", "just-train", "my-train", "work"):
+        monkeypatch.delitem(sys.modules, name, raising=False)

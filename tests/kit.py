@@ -19,6 +19,7 @@ from coresim.measure.notes import Note
 from coresim.measure.staged import StagedSubject
 from coresim.measure.stand_in import StandInSubject
 from coresim.measure.subject import Layout, Pipe, Subject
+from coresim.model.measurement import Measurement
 from coresim.workloads.base import DatasetWorkload, PreparationStep
 
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="the real loader is torch's")
@@ -135,3 +136,12 @@ def made_note(began: float, made: float, worker: int = 7, **other: Any) -> Note:
     """A note with nothing in it but moments, and what else is given."""
     known: dict[str, Any] = {"wall": (made - began,), "cpu": (made - began,), "collate": 0.0, "cpu_number": 0}
     return Note(began=began, made=made, worker=worker, **(known | other))
+
+
+def by_name(measurements: list[Measurement]) -> dict[str, Measurement]:
+    """Whole measurements, by their names, each of which comes once."""
+    named = {m.name: m for m in measurements}
+    assert len(named) == len(measurements)
+    for m in measurements:
+        assert m.how and m.unit and m.values and all(m.values)
+    return named

@@ -1,11 +1,14 @@
-"""What several test files use: a scenario as its user writes it, a check of documents, a benchmark as a module."""
+"""What several test files use: a scenario as written, a check of documents, a benchmark as module, a sample's parts."""
 
 from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 
@@ -82,3 +85,18 @@ def benchmark(name: str) -> Any:
     finally:
         sys.path[:] = path
     return module
+
+
+def arrays_in(value: Any) -> Iterator[np.ndarray]:
+    """All arrays and numbers of a sample or batch, in order."""
+    if isinstance(value, tuple | list):
+        for part in value:
+            yield from arrays_in(part)
+    else:
+        yield np.asarray(value)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two samples or batches hold the same numbers of the same types."""
+    pairs = zip(arrays_in(one), arrays_in(other), strict=True)
+    return all(a.dtype == b.dtype and np.array_equal(a, b) for a, b in pairs)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
+from advise_kit import job as drawn_job
 
 from coresim.advise.candidates import JobSetting, candidates, ladder
 from coresim.advise.curves import PART, curve
@@ -15,6 +17,7 @@ from coresim.advise.sweep import (
     best_point,
     bound_of,
     least_idle,
+    lowest_idle,
     pipeline_of,
     predict,
     short_idles,
@@ -200,3 +203,19 @@ def test_the_bound_of_a_setting_in_a_moment_is_never_above_that_of_its_pipeline(
                     # Where more workers do not make the work longer and no trainer spins, they are the same.
                     if job is jobs[-1]:
                         assert least == pytest.approx(bound, abs=1e-12)
+
+
+def test_the_bound_of_all_settings_is_below_each(seed: int = 5) -> None:
+    generator = np.random.default_rng(seed)
+    for _ in range(20):
+        threads = int(generator.choice([1, 4]))
+        scenario = drawn_job(
+            int(generator.integers(1, 9)), f"{generator.uniform(1, 20):.3f} ms", float(generator.choice([0, 1])),
+            f"{generator.uniform(5, 40):.3f} ms", loader={"library_threads": threads},
+            accelerator={"sync": str(generator.choice(["spin", "block"]))},
+            workload={"device_preprocess": f"{generator.choice([0, 4])} ms"},
+        )  # fmt: skip
+        cores = int(generator.integers(1, 6))
+        study = Study(simulate, Plan(steps=1500, least=1, most=1, inputs=0))
+        for one in candidates(scenario, 2, cores)[::5]:
+            assert lowest_idle(scenario, 2, cores) <= predict(one, study).gpu_idle + 0.05

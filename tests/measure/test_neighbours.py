@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,11 +19,7 @@ from coresim.model.host import HostFacts
 CPUS = physical_cpus()[:2]
 
 
-@pytest.fixture(autouse=True)
-def no_child_is_left() -> Iterator[None]:
-    before = {child.pid for child in psutil.Process().children(recursive=True)}
-    yield
-    assert {child.pid for child in psutil.Process().children(recursive=True)} <= before
+pytestmark = pytest.mark.usefixtures("no_child_is_left")
 
 
 def test_the_clock_range_of_the_first_cpu_that_tells(tmp_path: Path) -> None:

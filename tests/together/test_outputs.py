@@ -1,10 +1,9 @@
-"""Each file that a verb writes, where it cannot be: told before the work, or behind the answer; and no half is left."""
+"""Cli and all that writes: a file that cannot be written is told before the work or behind the answer."""
 
 from __future__ import annotations
 
 import json
 import os
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,6 @@ from made_up import SETTING, ledger, point, profile
 import coresim.api  # noqa: F401 (what imports the campaign while it is made up would keep that)
 from coresim.cli.main import main
 from coresim.errors import CoresimError, InputError
-from coresim.files import write_text
 from coresim.model.activity import Tick
 from coresim.validate.latest import keep, latest
 from coresim.validate.ledger import Ledger, load_ledger
@@ -158,16 +156,6 @@ def test_who_ends_a_watch_gets_what_was_seen(
     found, out, last = told(capsys, *WATCH)
     assert found == code and out.startswith("Verdict: ") == bool(samples)
     assert samples or last == "coresim: interrupted; nothing was left behind"
-
-
-def test_of_several_who_write_one_file_each_writes_all_of_it(tmp_path: Path) -> None:
-    path, texts = tmp_path / "one", [f"{number}" * 100_000 for number in range(8)]
-    writers = [threading.Thread(target=write_text, args=(path, text)) for text in texts]
-    for writer in writers:
-        writer.start()
-    for writer in writers:
-        writer.join()
-    assert path.read_text() in texts and not list(tmp_path.glob(".one*"))
 
 
 @pytest.mark.parametrize("state", ["/proc/no-such", "~/state"])

@@ -1,4 +1,4 @@
-"""What is around a command: the environment, folders that are gone, processes that are killed, hostile names."""
+"""Cli, fleet and report: the environment, folders that are gone, packages that are missing, hostile names."""
 
 from __future__ import annotations
 
@@ -7,33 +7,22 @@ import re
 import subprocess
 import sys
 import warnings
-from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from faulty import give_files, told
+from faulty import told
 from made_up import HOST, RECORDED, profile
 
 from coresim.cli.main import main
-from coresim.cli.plan import _processes
-from coresim.errors import CoresimError
 from coresim.model.warning import HostWarning
 from coresim.units import visible
 
+pytestmark = pytest.mark.usefixtures("folder")
+
 SIMULATE = ("simulate", "scenario.toml", "--steps", "20", "--replications", "1", "--engine", "reference")
 
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    give_files(tmp_path, monkeypatch)
-    return tmp_path
-
-
-# The environment
 
 #: No home, no search path, no place for temporary files, a terminal of few columns and no letters beyond ASCII.
 BARE = {
@@ -76,55 +65,13 @@ def test_what_needs_torch_says_so_where_there_is_none(
     assert last.endswith("; pip install torch") and not list(Path().glob("*ledger*"))
 
 
-# Processes
-
-
-def test_a_process_of_a_plan_that_is_killed_is_told() -> None:
-    words = "a process that simulates was killed; is memory short"
-    with pytest.raises(CoresimError, match=words), _processes(1) as own:
-        own.submit(os._exit, 9).result()
-
-
-class Failing(Executor):
-    """A cluster on which every task fails."""
-
-    def submit(self, *_: Any, **__: Any) -> Future[Any]:  # type: ignore[override]
-        found: Future[Any] = Future()
-        found.set_exception(ModuleNotFoundError("No module named 'coresim'"))
-        return found
-
-
-class Client:
-    """What is used of ``distributed.Client``."""
-
-    def __init__(self, address: str, timeout: str) -> None:
-        self.get_executor = Failing
-
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
-def test_a_cluster_that_cannot_run_tasks_is_one_line(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "distributed", SimpleNamespace(Client=Client))  # type: ignore[arg-type]
-    code, out, last = told(capsys, "plan", "F", "--scheduler", "tcp://there:1", "--results", "rows.csv")
-    assert (code, out) == (1, "")
-    assert last.startswith("coresim: --scheduler tcp://there:1: the cluster failed: ModuleNotFoundError: No module")
-
-
-# Names
-
 #: It clears a terminal and turns letters round.
 NAME = "a\x1b[2J\u202eb\x9bc"
 SHOWN = r"a\x1b[2J\u202eb\x9bc"
 
 
 @pytest.fixture
-def named() -> None:
+def named(folder: Path) -> None:
     """A profile, and machines, with such names wherever their texts are free."""
     profile(
         workload=NAME,

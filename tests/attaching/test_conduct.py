@@ -1,4 +1,4 @@
-"""What becomes of a program that ends early, never trains, is not hooked, or has a loader that is not torch's."""
+"""What becomes of a program that ends early, never trains or is not hooked, and what is told of one that is odd."""
 
 from __future__ import annotations
 
@@ -10,32 +10,18 @@ import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from attach_kit import BATCH, ENVIRON, PROGRAMS, TIMES, answer, left_behind, run, script
+from attach_kit import PROGRAMS, answer, left_behind, run, script
+from cli_kit import run as coresim
 from kit import until
 
 from coresim.attaching import conduct
 from coresim.attaching.conduct import AttachRequest, attach
-from coresim.attaching.phases import LEAST_PERIODS
-from coresim.cli import attach as cli
-from coresim.cli.main import main
 from coresim.errors import CoresimError
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("quick_programs")]
 pytest.importorskip("torch")
-
-
-@pytest.fixture(autouse=True)
-def quick_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in ENVIRON.items():
-        monkeypatch.setenv(name, value)
-
-
-def coresim(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "coresim", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False, **options)
 
 
 def test_a_crash_is_told_with_its_last_line_and_code() -> None:
@@ -190,50 +176,6 @@ def test_a_command_that_cannot_be_started_is_one_line() -> None:
     done = coresim("recommend", "--", "no-such-program", "--flag")
     assert done.returncode == 2
     assert "cannot start 'no-such-program': No such file or directory; check the command after --" in done.stderr
-
-
-@pytest.mark.parametrize("name", ["batch", "stream"])
-def test_a_loader_of_ones_own_by_the_call_that_gives_a_batch(
-    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    # Short samples: a slow machine, too, comes to the fewest batches that count before a phase is given up.
-    sample_s = 0.002
-    monkeypatch.setenv("SAMPLE_S", str(sample_s))
-    monkeypatch.setenv("STEP_S", "0.02")
-    monkeypatch.setattr(cli, "_QUICK", TIMES)
-    flags = ("recommend", "--quick", "--json", "--loader-hook", f"feeder:Feeder.{name}")
-    assert main([*flags, "--", *script("own_loader.py", name)]) == 0
-    told = json.loads(capsys.readouterr().out)
-    # One thread prepares, so that a batch takes its CPU time, but for three that may be ready when the watch begins.
-    assert told["wait_s"] + told["step_s"] >= (1 - 3 / LEAST_PERIODS) * BATCH * sample_s
-    assert told["loader_cpu_s"] == pytest.approx(BATCH * sample_s, rel=0.3)
-    share = told["wait_s"] / (told["wait_s"] + told["step_s"])
-    assert told["gpu_idle_observed"] == pytest.approx(share, abs=0.02) and share > 0.0
-    assert not left_behind("own_loader.py")
-
-
-def test_a_hook_that_names_nothing_is_told() -> None:
-    flags = ("recommend", "--loader-hook", "feeder:Feeder.no_such")
-    done = coresim(*flags, "--", *script("own_loader.py", "batch"))
-    assert done.returncode == 1
-    said = "--loader-hook: feeder has no Feeder.no_such; check the name after the colon"
-    assert done.stderr.strip().splitlines()[-1].endswith(said)
-
-
-def test_a_checkpoint_that_is_written_meanwhile_is_pointed_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cli, "_QUICK", TIMES)
-    (tmp_path / "train.py").write_text((PROGRAMS / "plain.py").read_text().replace(
-        "optimizer.zero_grad()", "optimizer.zero_grad(); torch.save(model.state_dict(), 'last.pt')"
-    ))  # fmt: skip
-    command = (sys.executable, "train.py", "--sample=0.001", "--step=0.01")
-    assert main(["measure", "--quick", "-o", "job.json", "--", *command]) == 0
-    out, err = capsys.readouterr()
-    told = next(line for line in out.splitlines() if "what looks like a checkpoint" in line)
-    assert "last.pt" in told and "it was trained on repeated data: do not go on from it" in told
-    assert "epoch 0 batch 0" in err and "epoch 0" not in out
 
 
 def test_samples_that_torch_prepares_with_several_threads_are_answered_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,7 @@
-"""The command line as a user meets it: JSON, streams, exit codes, errors of one line."""
+"""The command line as a user meets it: bad settings, flags and files, stumbles, help, and an interrupt."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -10,118 +9,11 @@ import sys
 
 import psutil
 import pytest
+from cli_kit import call, run
 from kit import until
-from shared import SCENARIO, check
 
-from coresim.cli.main import main
-from coresim.errors import MissingPartError
 from coresim.measure.campaign import PARTS
 from coresim.measure.server import BUILDING
-from coresim.workloads.packages import load_package
-
-
-@pytest.fixture
-def scenario(tmp_path):
-    path = tmp_path / "scenario.toml"
-    path.write_text(SCENARIO)
-    return str(path)
-
-
-def call(capsys, *argv):
-    """Exit code, stdout, stderr of a command run in this process."""
-    try:
-        code = main([str(word) for word in argv])
-    except SystemExit as exit_:
-        code = exit_.code
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
-
-
-def run(*argv, **options):
-    return subprocess.run(
-        [sys.executable, "-m", "coresim", *argv], capture_output=True, text=True, timeout=200, check=False, **options
-    )
-
-
-def test_recommend_prints_one_json_object_that_fits_its_schema(capsys, scenario):
-    code, out, _ = call(capsys, "recommend", scenario, "--json", "--max-cores", 18)
-    assert code == 0
-    answer = json.loads(out)
-    check(json.loads(call(capsys, "schema", "recommend")[1]), answer)
-    chosen = answer["recommendation"]
-    assert chosen["gpu_idle_low"] <= chosen["gpu_idle"] <= chosen["gpu_idle_high"]
-    assert chosen["gpu_idle"] <= 0.05
-    for option in answer["options"]:
-        cores = [point["cores"] for point in option["curve"]]
-        assert cores == sorted(set(cores)) and cores[:16] == list(range(1, 17))[: len(cores)]
-        within = [point["cores"] for point in option["curve"] if point["gpu_idle"] <= 0.05]
-        assert option["cores_per_gpu"] == (within[0] if within else None)
-    fewest = min(option["cores_per_gpu"] for option in answer["options"] if option["cores_per_gpu"])
-    assert chosen["cores_per_gpu"] == fewest
-    assert answer["lower_bound_cores"] <= fewest
-
-
-def test_simulate_says_nothing_of_workers_where_the_stages_are_listed(capsys, tmp_path):
-    path = tmp_path / "staged.toml"
-    path.write_text(
-        '[workload]\nbatch_size = 10\n[accelerator]\nstep = "2 ms"\n'
-        '[[stage]]\nname = "decode"\nservice = "1 ms"\nservers = 2\n'
-    )
-    out = call(capsys, "simulate", path, "--cores", 4, "--steps", 50)[1]
-    assert out.startswith("Simulated: listed stages 1, cores 4.0, engine fast\n")
-
-
-@pytest.mark.parametrize("engine", ["fast", "reference"])
-def test_simulate_prints_one_json_object_that_fits_its_schema(capsys, scenario, engine):
-    arguments = ("--option", 2, "--workers", 8, "--cores", 9, "--steps", 60, "--seed", 1, "--json", "--engine", engine)
-    code, out, _ = call(capsys, "simulate", scenario, *arguments)
-    assert code == 0
-    answer = json.loads(out)
-    check(json.loads(call(capsys, "schema", "simulate")[1]), answer)
-    assert answer["accelerator_utilisation"] == pytest.approx(1 - answer["gpu_idle"])
-
-
-def test_both_engines_give_the_same_answer(capsys, scenario):
-    answers = []
-    for engine in ("fast", "reference"):
-        arguments = ("--workers", 3, "--cores", 2, "--steps", 40, "--replications", 2, "--json", "--engine", engine)
-        answers.append(json.loads(call(capsys, "simulate", scenario, *arguments)[1]))
-    for name in ("gpu_idle", "gpu_idle_low", "throughput_samples_per_s", "makespan_s", "busy_cores"):
-        assert answers[0][name] == pytest.approx(answers[1][name], rel=1e-9)
-
-
-def test_a_seed_gives_the_same_answer_again_and_another_another(capsys, scenario):
-    def answer(seed):
-        out = call(capsys, "simulate", scenario, "--steps", 50, "--seed", seed, "--json")[1]
-        return json.loads(out)["gpu_idle"]
-
-    assert answer(1) == answer(1) != answer(2)
-
-
-def test_set_overrides_a_key(capsys, scenario):
-    def rate(*settings):
-        flags = [word for setting in settings for word in ("--set", setting)]
-        return json.loads(call(capsys, "simulate", scenario, "--json", *flags)[1])["throughput_samples_per_s"]
-
-    assert rate("workload.preprocess=0.1 ms", "fetch=0 s") > 2000 > rate()
-    assert rate("accelerator.step=1 s") == pytest.approx(256 / 1.0035, rel=1e-3)
-
-
-def test_the_schema_of_a_scenario_lists_every_key_of_the_example(capsys):
-    schema = json.loads(call(capsys, "schema", "scenario")[1])
-    import tomllib
-
-    for section, table in tomllib.loads(SCENARIO).items():
-        assert set(table) <= set(schema["properties"][section]["properties"])
-
-
-def test_no_core_count_is_exit_4_and_says_what_would_help(capsys, scenario):
-    slow = ("--set", "workload.consumer=80 ms", "--options", "2", "--max-cores", 18)
-    code, out, _ = call(capsys, "recommend", scenario, *slow)
-    assert code == 4
-    assert out.startswith("No core count")
-    assert "More cores will not help: serial consumer" in out
-
 
 BAD = [
     ("workload.batch=1", "batch_size"),
@@ -191,32 +83,6 @@ def test_a_bad_setting_is_told_before_measuring(capsys, monkeypatch, setting, to
     monkeypatch.setattr("coresim.measure.campaign.run_campaign", lambda *_, **__: pytest.fail("it was measured"))
     code, out, err = call(capsys, "recommend", "--set", setting)
     assert (code, out, len(err.splitlines())) == (2, "", 1) and told in err
-
-
-def test_trace_is_written_whole_or_not_at_all(capsys, tmp_path, scenario):
-    path = tmp_path / "trace.json"
-    assert call(capsys, "simulate", scenario, "--trace", path)[0] == 0
-    assert json.loads(path.read_text())["traceEvents"]
-    assert call(capsys, "simulate", scenario, "--trace", tmp_path / "no" / "trace.json")[0] == 2
-
-
-def test_the_first_batches_are_drawn(capsys, tmp_path, scenario):
-    path = tmp_path / "gantt.svg"
-    assert call(capsys, "simulate", scenario, "--gantt", path)[0] == 0
-    text = path.read_text()
-    assert "<svg" in text
-    assert len(text) > 10_000
-    code, _, err = call(capsys, "simulate", scenario, "--gantt", tmp_path / "gantt.xyz")
-    assert (code, len(err.splitlines())) == (2, 1)
-
-
-def test_doctor_and_catalogue_answer(capsys):
-    code, out, _ = call(capsys, "doctor", "--json")
-    assert code == 0
-    assert json.loads(out)["usable_cores"] > 0
-    code, out, _ = call(capsys, "catalogue", "--json")
-    assert code == 0
-    assert all(row["source"] and row["certainty"] for row in json.loads(out)["rows"])
 
 
 def test_help_starts_without_the_heavy_packages():
@@ -289,14 +155,3 @@ def test_a_stumble_is_told_the_way_on(capsys, tmp_path, scenario, words, said):
     code, out, err = call(capsys, *(files.get(word, word) for word in words))
     assert (code, out, len(err.splitlines())) == (2, "", 1)
     assert said in err
-
-
-def test_one_machine_is_one_machine(capsys):
-    _, out, _ = call(capsys, "machines", "--name", "p4d.24xlarge", "--provider", "aws")
-    assert "\n1 machine. Cores" in out
-
-
-def test_a_missing_package_is_told_with_what_installs_it(monkeypatch):
-    monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(MissingPartError, match=r"h5py is not installed; pip install h5py$"):
-        load_package("h5py", "HDF5")

@@ -1,4 +1,4 @@
-"""Where /proc cannot be read nothing is measured: each verb says so in one line, and starts nothing."""
+"""Cli, attaching and measure: where /proc cannot be read each verb says so in one line, and starts nothing."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from faulty import give_files, told
+from faulty import told
 
 import coresim
 from coresim.attaching.here import watch_here
 from coresim.errors import MissingPartError
+
+pytestmark = pytest.mark.usefixtures("folder")
 
 PROGRAM = ("--", sys.executable, "-c", "open('started', 'w')")
 MEASURING = (
@@ -22,12 +24,6 @@ MEASURING = (
 )  # fmt: skip
 #: Of a machine that hides what runs: an empty folder in place of /proc, in a mount namespace of its own.
 HIDDEN = ("unshare", "--map-root-user", "--mount", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh")
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    give_files(tmp_path, monkeypatch)
-    return tmp_path
 
 
 def said(line: str, file: str = "/proc/stat") -> bool:

@@ -2,39 +2,106 @@
 
 from __future__ import annotations
 
-import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from attach_kit import ENVIRON, PROGRAMS, TIMES, left_behind
+from attach_kit import PROGRAMS
+from kit import needs_torch
 
-from coresim.attaching.instrument import calibrate
-from coresim.cli import attach as cli
-from coresim.cli.main import main
-from coresim.errors import CoresimError, InputError, MissingPartError
+from coresim.errors import InputError, MissingPartError
 from coresim.measure.rig import Rig, loader_of
 from coresim.measure.server import Ask, Server
 from coresim.measure.stand_in import StandInSubject
 from coresim.measure.subject import Layout
 from coresim.model.loader_settings import LoaderSettings
-from coresim.workloads.base import DatasetWorkload
-from coresim.workloads.named import TrainsError, WorkloadSpec
+from coresim.workloads.base import (
+    DatasetWorkload,
+)
+from coresim.workloads.named import TrainsError, WorkloadSpec, load_object
 
-pytestmark = pytest.mark.torch
-torch = pytest.importorskip("torch")
+DATASETS = """
+import numpy as np
+
+def good(): return [(np.full(3, index, dtype=np.float32), index) for index in range(10)]
+def empty(): return []
+def no_dataset(): return 42
+def needs_argument(path): return good()
+def fails(): raise ValueError("bad folder")
+constant = 3
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with a module of datasets in it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "user_data", raising=False)
+    (tmp_path / "user_data.py").write_text(DATASETS)
+    (tmp_path / "broken.py").write_text("import not_installed_at_all\n")
+    (tmp_path / "explodes.py").write_text("raise ValueError('at import')\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("user_data", ["package.module:name", "'user_data'"]),
+        (":good", ["package.module:name"]),
+        ("nowhere.at_all:make", ["no module 'nowhere'", "run from the folder"]),
+        ("broken:make", ["ModuleNotFoundError", "not_installed_at_all"]),
+        ("explodes:make", ["ValueError: at import"]),
+        ("user_data:missing", ["has no 'missing'", "check the name"]),
+        ("user_data:constant", ["of type int, which cannot be called; name a function"]),
+    ],
+)
+def test_a_name_that_cannot_be_loaded_gives_one_line(here: Path, spec: str, words: list[str]) -> None:
+    with pytest.raises(InputError) as caught:
+        load_object(spec, "dataset")
+    assert_one_line(caught.value, [spec, *words])
+
+
+def test_a_good_dataset_is_a_workload(here: Path) -> None:
+    made = WorkloadSpec("user_data:good", batch_size=5).build()
+    assert (made.name, made.batch_size, len(made)) == ("user_data:good", 5, 10)
+    assert made.bytes_per_sample() is None and made.files() == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("empty", ["empty", "len 0"]),
+        ("no_dataset", ["gives an object of type int", "__getitem__"]),
+        ("needs_argument", ["TypeError", "without arguments"]),
+        ("fails", ["ValueError: bad folder"]),
+    ],
+)
+def test_a_dataset_that_cannot_be_built_gives_one_line(here: Path, name: str, words: list[str]) -> None:
+    with pytest.raises(InputError) as caught:
+        WorkloadSpec(f"user_data:{name}").build()
+    assert_one_line(caught.value, [f"user_data:{name}", *words])
+
+
+def test_a_batch_size_below_one_is_refused(here: Path) -> None:
+    with pytest.raises(InputError, match="batch size = 0"):
+        WorkloadSpec("user_data:good", batch_size=0).build()
+
+
+def assert_one_line(error: BaseException, words: list[str]) -> None:
+    text = str(error)
+    assert "\n" not in text
+    assert [word for word in words if word not in text] == [], text
+
 
 SCRIPT, TRAINS = str(PROGRAMS / "named-train.py"), str(PROGRAMS / "just-train.py")
 
 
-@pytest.fixture(autouse=True)
-def own_modules(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short samples; and the script's modules are imported anew."""
-    monkeypatch.setenv("SAMPLE_S", "0.0001")
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    for name in ("named-train", "just-train", "my-train", "work"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
+def with_torch(test: Callable[..., None]) -> Any:
+    """A test that needs torch, and the scripts of programs imported anew."""
+    return pytest.mark.torch(pytest.mark.usefixtures("own_modules")(needs_torch(test)))
 
 
 def build(name: str, **options: Any) -> DatasetWorkload:
@@ -51,16 +118,19 @@ def first_batch(workload: DatasetWorkload) -> Any:
         pipe.close()
 
 
+@with_torch
 def test_an_object_of_any_script_is_a_data_set_with_the_scripts_folder_on_the_path() -> None:
     made = build("instance", batch_size=4)
     assert (len(made), made.batch_size, made.loader) == (3200, 4, None)
     assert first_batch(made)[0].shape == (4, 3, 8, 8)
 
 
+@with_torch
 def test_a_class_is_called() -> None:
     assert type(build("Data").dataset).__name__ == "Data"
 
 
+@with_torch
 def test_a_loader_is_run_with_its_own_settings() -> None:
     made = build("loader")
     assert made.batch_size == 16
@@ -70,6 +140,7 @@ def test_a_loader_is_run_with_its_own_settings() -> None:
     assert first_batch(made)[0].shape == (16, 3, 8, 8)
 
 
+@with_torch
 def test_flags_beside_a_loader_win() -> None:
     made = build("loader", batch_size=5, worker_init=f"{SCRIPT}:begin")
     assert (made.batch_size, made.loader) == (5, None)
@@ -77,17 +148,20 @@ def test_flags_beside_a_loader_win() -> None:
     assert first_batch(made)[0].shape == (5, 3, 8, 8)
 
 
+@with_torch
 def test_a_data_module_gives_its_training_loader() -> None:
     made = build("Module")
     assert (made.batch_size, len(made)) == (8, 3200)
     assert made.loader is not None
 
 
+@with_torch
 def test_a_data_module_with_several_loaders_is_told() -> None:
     with pytest.raises(InputError, match="train_dataloader gives a list; name what gives one DataLoader"):
         build("Several")
 
 
+@with_torch
 def test_each_worker_calls_the_init_function(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "import os, torch\nfrom torch.utils.data import Dataset\nstarted = []\n\n"
@@ -100,6 +174,7 @@ def test_each_worker_calls_the_init_function(tmp_path: Path) -> None:
     assert first_batch(made).tolist() == [1, 1]
 
 
+@with_torch
 def test_a_sample_may_ask_which_worker_prepares_it(tmp_path: Path) -> None:
     (tmp_path / "asks.py").write_text(
         "import torch\nfrom torch.utils.data import Dataset, get_worker_info\n"
@@ -118,6 +193,7 @@ def test_a_sample_may_ask_which_worker_prepares_it(tmp_path: Path) -> None:
     assert not [name for name in names if name.startswith("pressure.")]
 
 
+@with_torch
 def test_a_loader_that_is_made_anew_keeps_the_way_its_workers_start(tmp_path: Path) -> None:
     """Workers that are spawned import the script, whose name no import statement could say."""
     (tmp_path / "my-train.py").write_text(
@@ -133,11 +209,13 @@ def test_a_loader_that_is_made_anew_keeps_the_way_its_workers_start(tmp_path: Pa
         assert first_batch(made).tolist() == [True] * (size or 4)
 
 
+@with_torch
 def test_without_torch_no_worker_calls_an_init_function() -> None:
     with pytest.raises(MissingPartError, match="--worker-init: only torch's DataLoader calls one"):
         StandInSubject(DatasetWorkload(range(8), "mine", worker_init=print))
 
 
+@with_torch
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -152,7 +230,9 @@ def test_a_bad_name_is_one_line(name: str, words: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+@with_torch
 def test_a_name_that_trains_is_stopped_at_its_first_loader() -> None:
+    torch = pytest.importorskip("torch")
     iterator = torch.utils.data.dataloader._BaseDataLoaderIter
     begin = iterator.__init__
     with pytest.raises(TrainsError, match="iterates a DataLoader: it trains; give your program after --"):
@@ -160,6 +240,7 @@ def test_a_name_that_trains_is_stopped_at_its_first_loader() -> None:
     assert iterator.__init__ is begin
 
 
+@with_torch
 def test_a_script_that_trains_when_it_is_imported_is_stopped_too(tmp_path: Path) -> None:
     (tmp_path / "no-guard.py").write_text(
         "from torch.utils.data import DataLoader\nfor batch in DataLoader(range(8)): pass\nraise SystemExit(9)\n"
@@ -168,24 +249,9 @@ def test_a_script_that_trains_when_it_is_imported_is_stopped_too(tmp_path: Path)
         WorkloadSpec(f"{tmp_path}/no-guard.py:main").build()
 
 
-def test_a_name_that_trains_is_answered_as_a_program(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "job.json"
-    for name, value in {**ENVIRON, "SAMPLE_S": "0.0005", "STEP_S": "0.005"}.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(cli, "_QUICK", TIMES)
-    assert main(["measure", "--quick", "--dataset", f"{TRAINS}:train", "-o", str(path)]) == 0
-    said = capsys.readouterr().err
-    assert "importing your module ..." in said
-    assert "iterates a DataLoader, so it trains: it is run as a program" in said
-    profile = json.loads(path.read_text())
-    assert profile["workload"] == f"{TRAINS}:train"
-    assert (profile["today"]["workers"], profile["batch_size"]) == (1, 32)
-    assert not left_behind("coresim.cli.called")
-
-
+@with_torch
 def test_the_settings_of_a_loader_are_kept_beside_flags_that_win() -> None:
+    torch = pytest.importorskip("torch")
     own = {
         "workers": 3, "prefetch_factor": 4, "pin_memory": False, "can_pin": torch.accelerator.is_available(),
         "persistent_workers": True, "in_order": True, "context": "spawn",
@@ -195,8 +261,9 @@ def test_the_settings_of_a_loader_are_kept_beside_flags_that_win() -> None:
     assert Rig(WorkloadSpec(f"{SCRIPT}:instance")).facts().settings is None
 
 
+@with_torch
 def test_memory_that_is_not_pinned_without_a_device_is_shown_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
-    accelerator = torch.accelerator
+    accelerator = pytest.importorskip("torch").accelerator
     for there, words in ((False, "pin_memory=True (no device here: torch pins nothing)"), (True, "pin_memory=True")):
         monkeypatch.setattr(accelerator, "is_available", lambda there=there: there)
         own = build("pinned").settings
@@ -204,50 +271,3 @@ def test_memory_that_is_not_pinned_without_a_device_is_shown_as_that(monkeypatch
     monkeypatch.undo()
     if not accelerator.is_available():
         assert not iter(build("pinned").loader)._pin_memory  # torch's own word for what it does
-
-
-class OneReader(torch.utils.data.IterableDataset[Any]):
-    """A stream of one file: a second worker has none."""
-
-    def __iter__(self) -> Any:
-        worker = torch.utils.data.get_worker_info()
-        if worker is not None and worker.num_workers > 1:
-            raise ValueError("fewer files than workers")
-        return iter(range(10**6))
-
-
-def test_a_program_s_loader_whose_parts_contradict_its_batches_is_run_again_and_then_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    from coresim.measure import calibrate as measuring
-    from coresim.measure import costs, trust
-
-    ran, kept, usual = [], [], measuring.calibrate
-    loader = torch.utils.data.DataLoader(torch.zeros(512, 4), 4)
-
-    def calibrated(*given: Any, **named: Any) -> Any:
-        ran.append(usual(*given, **named))
-        return ran[-1]
-
-    monkeypatch.setattr(measuring, "calibrate", calibrated)
-    monkeypatch.setattr(costs, "measurements", lambda found: kept.append(found) or [])
-    for missed, times in ((0.2, 1), (0.9, 2), (-0.3, 2)):
-        ran.clear()
-        monkeypatch.setattr(trust, "contradiction", lambda found, missed=missed: missed if found is ran[0] else 0.1)
-        calibrate(loader, workers=1, pin_memory=False, budget_s=0.3)
-        assert len(ran) == times and kept[-1] is ran[-1]
-    ran.clear()
-    monkeypatch.setattr(trust, "contradiction", lambda found: 0.9)
-    with pytest.raises(CoresimError, match="90% longer than the sum of their parts"):
-        calibrate(loader, workers=1, pin_memory=False, budget_s=0.3)
-    assert len(ran) == trust.TIMES
-
-
-def test_a_stream_that_takes_no_more_workers_is_run_with_those_that_it_has() -> None:
-    loader = torch.utils.data.DataLoader(OneReader(), 4)
-    found = calibrate(loader, workers=1, pin_memory=False, budget_s=0.5)
-    assert {measured["name"] for measured in found["measurements"]} >= {"prepare.sample", "scaling.1"}
-    what, value, _ = found["warnings"][0]
-    assert what == "the loader failed with more workers than the program's 1" and "fewer files than workers" in value
-    with pytest.raises(InputError, match="fewer files than workers"):
-        calibrate(loader, workers=0, pin_memory=False, budget_s=0.5)
