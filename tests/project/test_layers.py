@@ -1,11 +1,11 @@
-"""The shape of the code: who imports whom, where heavy packages live, who prints, and how long things are."""
+"""The shape of the code: who imports whom, where heavy packages live, who prints, how long it is, where tests lie."""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -71,6 +71,11 @@ SPEAKERS = {
 }
 
 LONGEST_FILE, LONGEST_FUNCTION = 300, 60
+
+#: Rooms whose tests lie in a folder of their name, in a file for each module; `tests/together` crosses rooms.
+MIRRORED = (
+    "advise", "attaching", "cli", "device", "fleet", "measure", "sim", "theory", "validate", "workloads",
+)  # fmt: skip
 
 
 def name_of(path: Path) -> str:
@@ -211,6 +216,18 @@ def test_functions_are_short() -> None:
     assert [f"{name_of(path)}: {node.name}" for path, node in functions if length_of(node) > LONGEST_FUNCTION] == []
 
 
+def without_module(room: str, names: Iterable[str]) -> list[str]:
+    """Test files of a room that name no module and no package in it."""
+    known = {path.stem for path in (ROOT / "coresim" / room).iterdir() if path.suffix == ".py" or path.is_dir()}
+    return sorted(name for name in names if name.removeprefix("test_").removesuffix(".py") not in known)
+
+
+@pytest.mark.parametrize("room", MIRRORED)
+def test_tests_are_found_by_the_name_of_their_module(room: str) -> None:
+    names = [path.name for path in (ROOT / "tests" / room).glob("test_*.py")]
+    assert names and without_module(room, names) == []
+
+
 LIGHT = ("coresim", "coresim.cli.main", "coresim.model.scenario", "coresim.theory.bounds", "coresim.workloads.registry")
 
 
@@ -249,3 +266,4 @@ def test_the_checks_see_what_they_look_for() -> None:
     assert list(rooms_used(ast.parse("from coresim import stats, __version__"))) == ["stats", "__init__"]
     assert {"measure/host", "measure/host/g"} == set(files_used(source))
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"d"}}) == {frozenset("bc"), frozenset("d")}
+    assert without_module("sim", ["test_kernel.py", "test_draws.py", "test_no_such.py"]) == ["test_no_such.py"]
