@@ -18,12 +18,8 @@ from typing import Any
 
 import psutil
 import pytest
-import trial_kit
 from faulty import give_files
 from made_up import profile
-
-# `calibration/test_choosing.py` imports a job, points and a ledger by the name of the file in which they were.
-sys.modules["validate.test_validate"] = trial_kit
 
 # A shell in the background ignores interrupts, and so would every program that a test starts and interrupts.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from choosing import choices_of_rules, choices_of_sweeps, cost_text, spent, within_deviation
-from validate.test_validate import SETTING, ledger, point
+from trial_kit import SETTING, ledger, point
 
 from coresim.validate.ledger import RecordedPoint
 

@@ -10,7 +10,7 @@ from cli_kit import call
 from shared import check
 
 from coresim.cli.main import main
-from coresim.model.profile import load_document
+from coresim.model.profile import Profile, load_document
 
 
 def test_recommend_prints_one_json_object_that_fits_its_schema(capsys, scenario):
@@ -41,9 +41,8 @@ def test_no_core_count_is_exit_4_and_says_what_would_help(capsys, scenario):
 
 def test_cold_reads_are_waited_for(profile_path: Path, capsys: pytest.CaptureFixture[str]):
     profile = load_document(profile_path)
-    assert "fetch" not in profile.scenario_tables()["workload"]
-    fetch = profile.scenario_tables(cold=True)["workload"]["fetch"]
-    assert fetch
+    assert isinstance(profile, Profile) and profile.scenario().workload.fetch.is_zero
+    assert not profile.scenario(cold=True).workload.fetch.is_zero
     answers = []
     for flags in ([], ["--cold"]):
         main(["recommend", str(profile_path), "--max-cores", "3", "--options", "1", "--json", *flags])

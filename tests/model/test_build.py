@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,14 @@ import coresim
 from coresim.errors import InputError
 from coresim.model.build import build
 from coresim.model.crowding import on_cores
-from coresim.model.handover import CROWDS, RELEASE, Handover
+from coresim.model.handover import (
+    AFTER_SPINNING,
+    CROWDS,
+    EVENED_OUT_S,
+    RELEASE,
+    STATES,
+    Handover,
+)
 from coresim.model.option import Option
 from coresim.model.overrides import changed
 from coresim.model.pipeline import Pipeline
@@ -337,3 +345,62 @@ def test_the_wait_for_a_dispatch_lengthens_the_time_of_a_batch_and_holds_no_core
         times[consumer] = 10 / found.result.throughput_samples_per_s
     assert times["0 ms"] == pytest.approx(0.010, rel=0.02)
     assert times["10 ms"] == pytest.approx(0.0156, rel=0.02)
+
+
+# Waits for a hand-over
+
+
+def test_only_a_loader_s_trainer_that_launches_waits_for_turns():
+    tables: dict[str, Any] = {"workload": {"batch_size": 4, "preprocess": "1 ms"}, "accelerator": {"step": "20 ms"}}
+    launching = read_scenario({**tables, "accelerator": {"step": "20 ms", "launch": "5 ms"}})
+    assert build(launching, Option.OVERLAPPED, 2.0, 2).trainer.settling == EVENED_OUT_S
+    assert build(launching, Option.STAGED, 2.0, 2).trainer.settling == 0
+    assert build(read_scenario(tables), Option.OVERLAPPED, 2.0, 2).trainer.settling == 0
+
+
+def test_a_line_of_ranks_has_their_hand_overs():
+    tables = {
+        "workload": {"batch_size": 4, "preprocess": "1 ms", "handover": {"rest_free": "1 ms"}},
+        "accelerator": {"step": "20 ms", "sync": "block"},
+    }
+    eight = {**tables, "accelerator": {**tables["accelerator"], "count": 8}}
+    names = [f"handover.{state}" for state in STATES]
+
+    def waits(tables, cores):
+        phases = build(read_scenario(tables), Option.OVERLAPPED, cores, 2).trainer.handover
+        return {phase.name: phase.service.mean for phase in phases}
+
+    assert waits(tables, 2.0) == dict.fromkeys(names, 0.001) == waits(eight, 9.0)
+    # A thread that pins waits for the makers, and of it no trial tells.
+    pinned = {"preset": "pytorch", "pin_memory": True}
+    pins = {**eight, "loader": pinned, "workload": {**eight["workload"], "pin": "1 ms"}}
+    assert waits(pins, 2.0) == dict.fromkeys(names, 0.001)
+    # Of fewer cores than the machine has: these count.
+    crowd = waits({**eight, "host": {"cores": 64}}, 2.0)
+    assert {name: round(crowd[name], 6) for name in names} == {
+        name: 0.001 if "free" in name else 0.0045 for name in names
+    }
+
+
+def test_a_trainer_that_spun_waits_for_the_turns_of_others():
+    tables = {
+        "workload": {"batch_size": 4, "preprocess": "1 ms", "handover": {"rest_free": "2 ms", "begin_free": "3 ms"}},
+        "accelerator": {"step": "20 ms", "sync": "block"},
+    }
+    asleep, spun = (
+        build(replace(one, accelerator=replace(one.accelerator, sync=sync)), Option.OVERLAPPED, 2.0, 2)
+        for one in [read_scenario(tables)]
+        for sync in ("block", "spin")
+    )
+    more = [
+        after.service.mean - before.service.mean
+        for before, after in zip(asleep.trainer.handover, spun.trainer.handover, strict=True)
+    ]
+    # In the order of STATES; one that waited for its batch slept, and free cores need no turns.
+    late = AFTER_SPINNING.mean
+    assert more == pytest.approx([0, 0, 0, 0, late, 0, late, 0, late, 0, late, 0])
+    # A batch that a thread has pinned is there, and the trainer does not wait for anyone's turn.
+    pinned = {**tables, "workload": {**tables["workload"], "pin": "1 ms"}, "loader": {"pin_memory": True}}
+    pinned["accelerator"] = {"step": "20 ms", "sync": "spin"}
+    spun = build(read_scenario(pinned), Option.OVERLAPPED, 2.0, 2)
+    assert [phase.service for phase in spun.trainer.handover] == [phase.service for phase in asleep.trainer.handover]

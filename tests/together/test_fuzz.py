@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from by_hand import profile, with_steps
 from made_up import at, ledger
-from model.test_profile import profile, with_steps
 from shared import SCENARIO
 
 from coresim.advise.memory import memory_of

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -13,14 +12,9 @@ import pytest
 from coresim.errors import InputError
 from coresim.model.build import build
 from coresim.model.handover import (
-    AFTER_SPINNING,
-    EVENED_OUT_S,
     NO_HANDOVER,
     STATES,
-    UNSEEN,
     Handover,
-    nearest,
-    state_of,
 )
 from coresim.model.option import Option
 from coresim.model.pipeline import Phase, Pipeline, Stage, Trainer
@@ -248,78 +242,6 @@ def test_settling_needs_batches_and_is_a_time():
         Pipeline((replace(samples, grain="batch"),), Trainer(settling=-1), Phase("step"))
 
 
-def test_only_a_loader_s_trainer_that_launches_waits_for_turns():
-    tables: dict[str, Any] = {"workload": {"batch_size": 4, "preprocess": "1 ms"}, "accelerator": {"step": "20 ms"}}
-    launching = read_scenario({**tables, "accelerator": {"step": "20 ms", "launch": "5 ms"}})
-    assert build(launching, Option.OVERLAPPED, 2.0, 2).trainer.settling == EVENED_OUT_S
-    assert build(launching, Option.STAGED, 2.0, 2).trainer.settling == 0
-    assert build(read_scenario(tables), Option.OVERLAPPED, 2.0, 2).trainer.settling == 0
-
-
-def test_a_state_is_what_the_maker_does_and_how_many_want_a_core():
-    assert STATES[state_of("rest", 0, 2)] == "rest_free"
-    assert STATES[state_of("work", 1, 2)] == "work_shared"
-    assert STATES[state_of("begin", 2, 2)] == "begin_crowded"
-    assert STATES[state_of("rest", 0, 1)] == "rest_crowded"
-    assert STATES[state_of("rest", 0, Fraction(3, 2))] == "rest_shared"
-    assert STATES[state_of("rest", 0, 2, ranks=2)] == "rest_shared"
-
-
-def test_a_state_that_is_not_known_is_as_the_one_most_like_it():
-    assert nearest(["rest_free", "work_crowded"], "work_shared") == "work_crowded"
-    assert nearest(["rest_free", "rest_crowded"], "work_free") == "rest_free"
-    # A maker at rest answers at once, however crowded the cores are.
-    assert nearest(["rest_free", "begin_shared", "work_crowded"], "rest_crowded") == "rest_free"
-    # A batch that was there before is handed over sooner than one that is sent now.
-    assert nearest(["begin_free", "rest_crowded"], "work_free") == "rest_crowded"
-    assert nearest(["send_crowded", "rest_free"], "begin_free") == "send_crowded"
-    # In older profiles nobody told whether the trainer had waited for a batch whose maker then rested.
-    assert nearest(["begin_crowded", "rest_free"], "send_free") == "rest_free"
-    given = Handover(rest_free=Service(0.001), work_shared=Service(0.002))
-    assert [service.mean for service in given.services()] == [0.001, 0.002, 0.002, 0.001] * 3
-    assert Handover().services() == () and Handover(rest_free=Service(0.0)).services() == ()
-
-
-def test_ranks_that_share_cores_hand_over_at_once():
-    seen = Handover(rest_free=Service(0.001, uncertainty=0.3), work_crowded=Service(0.003))
-    crowd = seen.at_once(8, 2.0)  # nine tasks on two cores
-    assert crowd.rest_free == seen.rest_free and crowd.work_crowded == seen.work_crowded
-    for unseen in (crowd.rest_shared, crowd.rest_crowded):
-        assert unseen.mean == pytest.approx(0.0045) and unseen.uncertainty == pytest.approx(math.hypot(0.3, UNSEEN))
-    # `work_shared` is like a state that is more crowded, and states where cores are free stay what they are.
-    assert [one.mean for one in crowd.services()[:4]] == [one.mean for one in seen.services()[:4]]
-    assert crowd.services()[STATES.index("work_shared")].mean == 0.003
-    # Another crowd was seen: it is not known how much of that is sharing already.
-    shared = Handover(rest_shared=Service(0.002)).at_once(8, 2.0)
-    assert shared.rest_crowded == shared.rest_shared == Service(0.002)
-    # One rank, a core for each, and nothing known: as before.
-    assert seen.at_once(1, 1.0) is seen and seen.at_once(7, 8.0) is seen and NO_HANDOVER.at_once(8, 2.0) is NO_HANDOVER
-
-
-def test_a_line_of_ranks_has_their_hand_overs():
-    tables = {
-        "workload": {"batch_size": 4, "preprocess": "1 ms", "handover": {"rest_free": "1 ms"}},
-        "accelerator": {"step": "20 ms", "sync": "block"},
-    }
-    eight = {**tables, "accelerator": {**tables["accelerator"], "count": 8}}
-    names = [f"handover.{state}" for state in STATES]
-
-    def waits(tables, cores):
-        phases = build(read_scenario(tables), Option.OVERLAPPED, cores, 2).trainer.handover
-        return {phase.name: phase.service.mean for phase in phases}
-
-    assert waits(tables, 2.0) == dict.fromkeys(names, 0.001) == waits(eight, 9.0)
-    # A thread that pins waits for the makers, and of it no trial tells.
-    pinned = {"preset": "pytorch", "pin_memory": True}
-    pins = {**eight, "loader": pinned, "workload": {**eight["workload"], "pin": "1 ms"}}
-    assert waits(pins, 2.0) == dict.fromkeys(names, 0.001)
-    # Of fewer cores than the machine has: these count.
-    crowd = waits({**eight, "host": {"cores": 64}}, 2.0)
-    assert {name: round(crowd[name], 6) for name in names} == {
-        name: 0.001 if "free" in name else 0.0045 for name in names
-    }
-
-
 @pytest.mark.parametrize("engine", [reference.simulate, fast.simulate])
 def test_a_trainer_of_stages_waits_for_the_lock(engine: Any):
     """A batch takes 5 ms, and 1 ms to copy: the first step begins at 8 ms, and each later one 3 ms after the last."""
@@ -353,27 +275,3 @@ def test_a_hand_over_needs_batches_and_all_states():
     with pytest.raises(InputError, match="stages that make batches"):
         Pipeline((samples,), Trainer(handover=HANDOVER), Phase("step"))
     assert Pipeline((loader,), Trainer(handover=HANDOVER), Phase("step")).trainer.handover == HANDOVER
-
-
-def test_a_trainer_that_spun_waits_for_the_turns_of_others():
-    tables = {
-        "workload": {"batch_size": 4, "preprocess": "1 ms", "handover": {"rest_free": "2 ms", "begin_free": "3 ms"}},
-        "accelerator": {"step": "20 ms", "sync": "block"},
-    }
-    asleep, spun = (
-        build(replace(one, accelerator=replace(one.accelerator, sync=sync)), Option.OVERLAPPED, 2.0, 2)
-        for one in [read_scenario(tables)]
-        for sync in ("block", "spin")
-    )
-    more = [
-        after.service.mean - before.service.mean
-        for before, after in zip(asleep.trainer.handover, spun.trainer.handover, strict=True)
-    ]
-    # In the order of STATES; one that waited for its batch slept, and free cores need no turns.
-    late = AFTER_SPINNING.mean
-    assert more == pytest.approx([0, 0, 0, 0, late, 0, late, 0, late, 0, late, 0])
-    # A batch that a thread has pinned is there, and the trainer does not wait for anyone's turn.
-    pinned = {**tables, "workload": {**tables["workload"], "pin": "1 ms"}, "loader": {"pin_memory": True}}
-    pinned["accelerator"] = {"step": "20 ms", "sync": "spin"}
-    spun = build(read_scenario(pinned), Option.OVERLAPPED, 2.0, 2)
-    assert [phase.service for phase in spun.trainer.handover] == [phase.service for phase in asleep.trainer.handover]
