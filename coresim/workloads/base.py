@@ -43,7 +43,10 @@ class Workload:
         self.folder = folder
 
     def make(self) -> None:
-        """Write small, realistic data into ``self.folder``; called once, before any process measures."""
+        """Write small, realistic data into ``self.folder``, before any process measures.
+
+        It may be called again on the same folder.
+        """
 
     def __len__(self) -> int:
         """The number of distinct samples."""

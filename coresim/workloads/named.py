@@ -68,6 +68,8 @@ class WorkloadSpec:
                     f"{flag} {value}: it goes with a data set, and {found.__name__} is a workload; leave it out"
                 )
         workload = found(Path(self.folder)) if _is_workload(found) else self._dataset(found)
+        if self.is_own and _is_workload(found):
+            _guarded(workload.make, self.target, "its make is called to write its data")
         if self.batch_size is not None:
             if self.batch_size < 1:
                 raise InputError(f"batch size = {self.batch_size}: at least 1 is needed")
@@ -77,10 +79,8 @@ class WorkloadSpec:
         return workload
 
     def make(self) -> None:
-        """Let the workload write its data into ``folder``; a user's dataset has its own."""
-        found = self.load()
-        if _is_workload(found):
-            found(Path(self.folder)).make()
+        """Let a built-in workload write its data into ``folder``; a user's own writes it when it is built."""
+        self.load()(Path(self.folder)).make()
 
     def _dataset(self, found: Any) -> Workload:
         collate = load_object(self.collate, "collate function") if self.collate else None

@@ -129,9 +129,7 @@ def test_the_example_of_adding_one_works(tmp_path: Path, monkeypatch: pytest.Mon
     assert len([line for line in code.splitlines() if line]) <= 20
     monkeypatch.chdir(tmp_path)
     (tmp_path / "spectra.py").write_text(code)
-    spec = WorkloadSpec("spectra:Spectra", str(tmp_path))
-    spec.make()
-    made = spec.build()
+    made = WorkloadSpec("spectra:Spectra", str(tmp_path)).build()
     assert (made.name, len(made), [step.name for step in made.steps()]) == (
         "spectra from CSV",
         64,
