@@ -196,7 +196,7 @@ def project_folder(reader_folder: None) -> dict[str, str]:
     for name in ("old.json", "new.json"):
         shutil.copy(PROFILE, name)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    return dict(os.environ) | {"PATH": path, "OMP_NUM_THREADS": "1", "EPOCHS": "10000"}
+    return dict(os.environ) | {"PATH": path, "OMP_NUM_THREADS": "1", "EPOCHS": "100000000"}
 
 
 @pytest.mark.slow
