@@ -1,1 +1,1 @@
-"""What is published of machines: those that one can rent or buy, and how long training steps take on their GPUs."""
+"""Published facts: machines that one can rent or buy, and how long training steps take on their GPUs."""

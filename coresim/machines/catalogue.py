@@ -2,8 +2,8 @@
 
 The rows are in ``coresim/data/accelerator_steps.csv``. Each is one published training record with its source,
 its stack (framework, precision, input path, host), its certainty, and its kind: whether the GPU, and not the
-loader, is known to set the time. A rate that a loader sets says how fast that loader was, so such a row is
-listed and never chosen: it would recommend the cores that its own host had.
+loader, is known to set the time. If a loader set the rate, the row only says how fast that loader was. It is listed and
+never chosen, because it would recommend the cores of its own host.
 """
 
 from __future__ import annotations

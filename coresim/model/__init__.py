@@ -1,1 +1,1 @@
-"""What exists, as frozen descriptions that validate themselves: host, accelerator, workload, profile, pipeline."""
+"""Frozen descriptions that validate themselves: host, accelerator, workload, profile, pipeline."""

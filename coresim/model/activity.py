@@ -1,4 +1,4 @@
-"""What counters show of a running job, second by second: no more than `nvidia-smi dmon` and `glances` can."""
+"""What counters show of a running job, second by second: no more than `nvidia-smi dmon` and `glances` show."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ class Tick:
 
     @property
     def trainers(self) -> tuple[Process, ...]:
-        """The processes that train: of several ranks, one each."""
+        """The processes that train, one for each rank."""
         return tuple(process for process in self.processes if process.is_main)
 
     @property
     def main_cores(self) -> float:
-        """Cores that a trainer used: of several, the mean."""
+        """Cores that a trainer used; with several trainers, their mean."""
         return sum(process.cores for process in self.trainers) / max(1, len(self.trainers))
 
     @property
     def workers(self) -> tuple[Process, ...]:
-        """Every other process of the job that used the CPU at all or may."""
+        """All processes of the job except trainers and the launcher."""
         return tuple(process for process in self.processes if not process.is_main and process.pid != self.launcher)
 
     def with_trainers(self, pids: Set[int]) -> Tick:
-        """The same, where it is known which processes train; none are: as it is."""
+        """The tick with these processes as the trainers; unchanged if none is given."""
         if not pids:
             return self
         launcher = next((process.pid for process in self.trainers if process.pid not in pids), None)

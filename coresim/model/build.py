@@ -1,4 +1,4 @@
-"""From a scenario and a setting to a pipeline: the three ways to organise the input of a training job."""
+"""Build a pipeline from a scenario and a setting, in one of three ways to organise the input of a training job."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class SimulatedSetting(NamedTuple):
 def resolve_setting(
     scenario: Scenario, option: int | None, workers: int | None, cores: float | None, prefetch_factor: int | None
 ) -> SimulatedSetting:
-    """What is asked for, and the scenario's own where nothing is: no workers means option 1."""
+    """The setting asked for, completed with the scenario's own values; no workers means option 1."""
     option = read_option(option) if option is not None else scenario.preset.usual_option
     count, factor = scenario.accelerator.count, prefetch_factor or scenario.loader.prefetch_factor
     workers, cores = scenario.loader.workers if workers is None else workers, cores or scenario.host.cores
@@ -252,7 +252,7 @@ def _interpreter(scenario: Scenario, threads: int, ordered: bool, buffer: int | 
 
     Work that holds the lock for h of its S seconds, in N threads, runs at min(N / S, 1 / h) when times are constant
     (the bottleneck law); h grows with N (`coresim.model.lock`). The trainer's launches hold the same lock, and are
-    added to h. The wait for the lock is longer than in the real one by at most h per item.
+    added to h. The simulated wait for the lock is longer than the real one by at most h per item.
     """
     workload, loader = scenario.workload, scenario.loader
     sample = loader.grain in ("sample", "in_place") and buffer is None

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def kept_hash(description: Any) -> int:
-    """The hash of a frozen description, kept in it: a search looks them up very often, some of thousands of values."""
+    """The stored hash of a frozen description: a search needs it very often, and some have thousands of values."""
     try:
         return description._hash  # type: ignore[no-any-return]
     except AttributeError:
@@ -24,7 +24,7 @@ def kept_hash(description: Any) -> int:
 
 
 def are_positive(table: tuple[Any, ...]) -> bool:
-    """Whether there is a number, and all of them are finite and positive."""
+    """Whether there is at least one number, and all are finite and positive."""
     return bool(table) and bool not in map(type, table) and all(map(math.isfinite, table)) and min(table) > 0
 
 
@@ -34,14 +34,14 @@ def is_finite(number: Any) -> bool:
 
 
 def check(holds: bool, message: str, *parts: object) -> None:
-    """InputError with the message, unless it holds."""
+    """Raise InputError with the message unless the condition holds."""
     # The message is put together only where it is needed: a sweep makes very many descriptions.
     if not holds:
         raise InputError(message.format(*parts) if parts else message)
 
 
 def check_count(value: object, what: str, *parts: object, least: int = 1) -> None:
-    """InputError unless it is a whole number of at least ``least``."""
+    """Raise InputError unless the value is a whole number of at least ``least``."""
     good = isinstance(value, int) and not isinstance(value, bool) and value >= least
     check(good, what + " = {!r}: a whole number of at least {} is needed", *parts, value, least)
 
@@ -59,9 +59,9 @@ def at(table: tuple[Any, ...], position: Any) -> Any:
 
 
 def check_line(pipeline: Pipeline) -> None:
-    """Check what a pipeline has of stages and hosts, and then the stages; a message names the stage that is wrong.
+    """Check a pipeline's trainer and hosts, and then its stages; a message names the stage that is wrong.
 
-    So that no buffer grows without bound and the line never stops for good.
+    A pipeline that passes has no buffer that grows without bound, and its line never stops for good.
     """
     check(bool(pipeline.stages) != bool(pipeline.trainer.inline), "either stages or the trainer's inline phases")
     batches = bool(pipeline.stages) and all(stage.grain == "batch" for stage in pipeline.stages)

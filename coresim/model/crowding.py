@@ -1,8 +1,8 @@
-"""What costs depend on because others share the cores: other workers, other ranks, and the threads of their libraries.
+"""How costs change if others share the cores: other workers, other ranks, and the threads of their libraries.
 
-Library threads inside loader workers cost more when workers x threads exceed the cores. Sharing costs nothing in
-`coresim.model.pipeline`; threads that spin and wait for one another do. What is published bounds the loss per excess
-thread per core only loosely, so it is a range, which the answer's interval shows.
+Library threads inside loader workers cost more when workers x threads exceed the cores. In `coresim.model.pipeline`
+sharing a core costs nothing, but threads that spin and wait for one another lose time. Published figures bound the loss
+per excess thread per core only loosely, so it is a range, which the answer's interval shows.
 Source: https://github.com/open-mmlab/mmdetection/pull/6867 and issues/3306. 8 workers of 64 threads took 2.14 s instead
 of 0.24 s for a batch, 8.9 times as long. 8 workers keep 8 cores busy, so each core had about 64 threads: a loss of
 0.125 for each thread beyond the first. 2048 threads on 64 cores cost a GPU-bound job only 0.019 of 0.213 s: perhaps
@@ -79,9 +79,9 @@ def on_cores(scenario: Scenario, workers: int, cores: float) -> Scenario:
 def time_lost(scenario: Scenario, option: Option, workers: int, cores: float) -> float:
     """The share of the host's ``cores`` that is lost while all are wanted, with ``workers`` workers per accelerator.
 
-    None is lost on one core, which never rests while tasks wait; so that more cores do no less, the share grows up to
-    two. Nor is any where each worker, each of its threads and each trainer has a core of its own: seen with one worker
-    on two cores (`calibration/epyc-2cpu-spare.note.md`), and taken for any number.
+    One core loses nothing, because it never rests while tasks wait. Up to two cores the share grows, so that more cores
+    never do less. Nothing is lost if each worker, each of its threads and each trainer has a core of its own: seen with
+    one worker on two cores (`calibration/epyc-2cpu-spare.note.md`), and assumed for any number.
     """
     host, width = scenario.host, scenario.host.width(cores)
     tasks = scenario.accelerator.count * (workers * scenario.loader.split + 1.0)
@@ -94,9 +94,9 @@ def receiving(workload: WorkloadCosts, workers: int, ranks: int = 1) -> float:
     """The trainer's CPU time to receive a batch from one of ``workers`` workers, over that with one worker in all.
 
     Many senders make it longer: more wake-ups, more open files, colder caches. It is shorter where cores rest less,
-    because work after a rest takes longer. Both show in ``calibration/``. The workers of other ranks keep cores from
-    resting too, for as long as they do not wait: of all workers so many count, and no fewer than a loader's own
-    (`calibration/ranks-noon.note.md`).
+    because work after a rest takes longer. Both show in ``calibration/``. Workers of other ranks keep cores from
+    resting too while they do not wait. So all workers count by the share of time in which they do not wait, and at
+    least a loader's own count (`calibration/ranks-noon.note.md`).
     """
     work = workload.batch_size * workload.preprocess.mean + workload.collate.mean
     period = work + workload.batch_size * workload.fetch.mean

@@ -30,14 +30,15 @@ def deals_after_receipt(loader: Loader, prefetch_factor: int) -> bool:
 
 
 def waits_before_deal(waits: Sequence[Service], receipt: Service, cores: float | None) -> tuple[Service, ...]:
-    """What a trainer waits for a hand-over, s, by its state, where the maker is dealt no batch before it is received.
+    """A trainer's wait for a hand-over, s, by state, if the maker gets no new batch before this one is received.
 
     The calibration subtracted from ``waits`` the time by which sharing the cores lengthens the trainer's own work. Up
     to the deal, in ``receipt``, the maker does not share them, so that part is added back.
 
     Args:
         waits: as calibrated, s, one for each of `coresim.model.handover.STATES`, or none.
-        receipt: the trainer's CPU time for a batch but for freeing the one before, s: then it has dealt the next.
+        receipt: the trainer's CPU time for a batch without freeing the one before, s; after it the trainer deals the
+            next.
         cores: of the machine that was calibrated; None: not known, and nothing is added.
     """
     if not cores:

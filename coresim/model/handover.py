@@ -1,10 +1,10 @@
 """The hand-over: how long a trainer waits for a batch that a worker process has made, beyond its own CPU time.
 
-A loader of processes sends a batch as handles of shared memory, and the trainer asks the maker of the batch for what
-they stand for. That depends on three things at the instant of the pick-up. The first is whether the batch was there
-before: where the trainer waited for it, its maker sends it now, which may copy all of it. The second is whether the
-maker makes another batch: its threads that send wait for the interpreter's lock then. The third is how crowded the
-cores are: where no core is free, a process that wakes waits for the scheduler's next turn.
+A worker process sends a batch as handles of shared memory, and the trainer asks this worker, the batch's *maker*, for
+the memory behind them. The wait depends on three things at the pick-up. First, was the batch there before? If the
+trainer waited for it, its maker sends it now, which may copy all of it. Second, does the maker make another batch? Then
+its threads that send wait for the interpreter's lock. Third, how crowded are the cores? If no core is free, a process
+that wakes waits for the scheduler's next turn.
 
 Where a thread of the trainer's process pins, the trainer takes batches from that thread. Then one thing counts: is the
 batch pinned when the trainer asks for it (``rest``), or does the trainer sleep until it is (``begin``)? A thread
@@ -26,7 +26,7 @@ from coresim.model.service import SERVICE, ZERO, Service
 MAKERS = ("rest", "begin", "work", "send")
 #: What the maker does when the trainer has waited for the batch.
 AWAITED = ("begin", "send")
-#: How many want a core for each there is, the trainer and the maker included: one at most, less than two, or more.
+#: How many tasks want each core, the trainer and the maker included: one at most, less than two, or more.
 CROWDS = ("free", "shared", "crowded")
 #: A state's number is that of its crowd times the number of `MAKERS`, plus that of its maker.
 STATES = tuple(f"{maker}_{crowd}" for crowd in CROWDS for maker in MAKERS)
@@ -34,14 +34,14 @@ STATES = tuple(f"{maker}_{crowd}" for crowd in CROWDS for maker in MAKERS)
 #: The states where a thread of the trainer's process makes the batches: see `Handover.of_threads`.
 THREADS = ("thread_rest", "thread_begin")
 
-#: How much longer a hand-over keeps a trainer that has spun, where more want a core than there are: it has used up its
-#: share of the cores, and waits for the turns of others. Median and spread of the rounds of
+#: How much longer a hand-over takes a trainer that has spun, if more tasks want a core than there are: it has used up
+#: its share of the cores, and waits while others have their turns. Median and spread of the rounds of
 #: ``calibration/probe_spinning.py`` with two and three workers on two CPUs.
 AFTER_SPINNING = Service(0.00127, uncertainty=0.7)
 
-#: Of the trainer's CPU time for a batch, what is assumed to free the batch before, where that was not measured: what
-#: comes after the trainer has asked for the next index, the median of the rounds of ``calibration/probe_dispatch.py``.
-#: It grows with the bytes of a batch: freeing is 0.05 to 0.96 of the time in ``calibration/probe_waited.py``.
+#: The part of the trainer's CPU time for a batch that frees the batch before, assumed if it was not measured: the part
+#: after the trainer has asked for the next index, the median of the rounds of ``calibration/probe_dispatch.py``. It
+#: grows with the bytes of a batch: freeing is 0.05 to 0.96 of the time in ``calibration/probe_waited.py``.
 RELEASE = 0.44
 
 #: CPU seconds of a thread that begins to work after which the scheduler has evened out who shares a core with whom.
@@ -81,12 +81,12 @@ def state_of(maker: str, others: int, cores: Any, ranks: int = 1) -> int:
 
 
 def resting(state: int) -> int:
-    """The number of the state as crowded as that one in which the maker rests."""
+    """The number of the state with the same crowd in which the maker rests."""
     return state - state % len(MAKERS)
 
 
 def nearest(known: Iterable[str], state: str) -> str:
-    """Of the states that are known, the one most like this one: first by its maker, then by how crowded cores are.
+    """The known state that is most like this one: first by its maker, then by how crowded the cores are.
 
     Raises:
         ValueError: nothing is known.
@@ -106,7 +106,7 @@ def _is_free(state: str) -> bool:
 
 @dataclass(frozen=True)
 class Handover:
-    """``[workload.handover]``: waiting for a batch that is ready, by state; a state left out is as the nearest given.
+    """``[workload.handover]``: waiting for a batch that is ready, by state; a state left out equals the nearest given.
 
     Times in seconds; the trainer holds no core meanwhile. Where several ranks share few cores, a state left out may
     take longer than the nearest given (`at_once`).
@@ -139,9 +139,9 @@ class Handover:
         return () if all(service.is_zero for service in found) else found
 
     def of_threads(self) -> tuple[Service, ...]:
-        """The same where threads of the trainer's process make the batches: what it waits for the interpreter's lock.
+        """The same if threads of the trainer's process make the batches: its wait for the interpreter's lock.
 
-        However crowded the cores are; one of the two that is not known is as the other.
+        It does not depend on how crowded the cores are. If one of the two is not known, it equals the other.
         """
         rest, begin = self.thread_rest or self.thread_begin, self.thread_begin or self.thread_rest
         if rest is None or begin is None or (rest.is_zero and begin.is_zero):
@@ -152,10 +152,10 @@ class Handover:
         """The waiting of ``ranks`` trainers that share ``cores`` and that a barrier lets go at the same instant.
 
         A hand-over is work of the maker's threads and of the trainer. n equal tasks that begin at once and share cores
-        in equal parts all end after n / cores times their own time, if that is above 1; n is the trainers and a maker.
-        A state that is not known takes so much longer than the state most like it if cores were free in that one: the
-        calibration of one rank whose samples wait sees no other. ``calibration/ranks-met.note.md`` has trials beside
-        it; none of them pins, and none has a quota.
+        in equal parts all end after n / cores times their own time, if that is above 1; n counts the trainers and one
+        maker. An unknown state takes that much longer than the known state most like it, if cores were free in the
+        known one: a calibration of one rank whose samples wait sees no other. ``calibration/ranks-met.note.md`` has
+        trials; none of them pins or has a quota.
         """
         crowd, known = (ranks + 1) / cores, self.known
         if ranks == 1 or crowd <= 1.0 or not known:
@@ -171,9 +171,9 @@ NO_HANDOVER = Handover()
 
 
 def after_spinning(services: Sequence[Service]) -> tuple[Service, ...]:
-    """What a trainer that spins for the device waits in each of `STATES`, if any; ``services`` is of one that sleeps.
+    """The wait of a trainer that spins for the device in each of `STATES`, if any; ``services``: of one that sleeps.
 
-    One that waited for the batch, which its maker has at this instant, slept.
+    A trainer that had to wait for the batch has slept, because its maker finished it only at this instant.
     """
     return tuple(
         one.longer(AFTER_SPINNING) if number >= len(MAKERS) and MAKERS[number % len(MAKERS)] not in AWAITED else one

@@ -1,4 +1,4 @@
-"""What one host offers: the terms of "usable cores", memory, topology, and what about them misleads.
+"""The facts of one host: the terms of "usable cores", memory, topology, and warnings about facts that mislead.
 
 Facts only: :mod:`coresim.measure.host` reads them from the operating system. A fact that could not be read is
 ``None``, never 0.

@@ -14,7 +14,7 @@ from coresim.units import LARGEST, in_bounds, parse_duration, short, visible
 Section = TypeVar("Section")
 #: The largest whole number: more samples than anyone has, and still exact as a float.
 MOST = 10**12
-#: The most of what a host has or a loader runs: each of them is simulated.
+#: The largest number of anything that a host has or a loader runs, because each is simulated.
 MOST_PARTS = 10**4
 #: Largest relative standard uncertainty: what is less certain is not known at all.
 MOST_UNCERTAIN = 10.0
@@ -158,7 +158,7 @@ def read_part(section: type[Any], table: Mapping[str, Any], where: str) -> dict[
 
 
 def check_section(section: Any, where: str) -> None:
-    """InputError unless every value of the section is one that a file may give."""
+    """Raise InputError unless a file may give every value of the section."""
     read_part(type(section), write_section(section), where)
 
 

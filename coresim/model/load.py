@@ -1,4 +1,4 @@
-"""From a scenario, a profile, or a file of either to a scenario: the one place where overrides are applied."""
+"""Make a scenario from a scenario, a profile, or a file of either: the one place that applies overrides."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def scenario_of(
     cold: bool | None = None,
     storage: str | None = None,
 ) -> Scenario:
-    """The scenario itself, of a profile or of a scenario's tables, with overrides.
+    """The scenario of a scenario, a profile or a scenario's tables, with overrides.
 
     Args:
-        document: the scenario, the profile or the tables. Where settings give another batch size, every time of a
-            profile's batch is as it is for that.
-        source: what errors call it, such as its path; that settings changed it is said there.
+        document: the scenario, the profile or the tables. If settings give another batch size, a profile's times per
+            batch are converted to it.
+        source: what errors call it, such as its path; errors also say that settings changed it.
         settings: overrides such as ``workload.batch_size=512``.
         cold: whether samples come from storage and not from the page cache; None: as the profile says.
         storage: a recorded tier that samples come from, whatever the input says.
@@ -49,7 +49,7 @@ def load_input(
     cold: bool | None = None,
     storage: str | None = None,
 ) -> tuple[Scenario, Profile | None]:
-    """The scenario of what `scenario_of` takes or of a file of it, with overrides; and the profile, if it is one.
+    """The scenario of a file or of anything that `scenario_of` takes, with overrides; and the profile, if it is one.
 
     ``step_needed``: whether a profile whose step time nobody knows is refused. All else is as in `scenario_of`.
     """

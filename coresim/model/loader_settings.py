@@ -1,4 +1,4 @@
-"""What a job's own ``DataLoader`` is set to: the loader as it is today."""
+"""The settings of a job's own ``DataLoader``: the loader as it is today."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class LoaderSettings:
     context: str | None = key(TEXT, "how workers are started; absent where it is the system's usual way", None)
 
     def loader(self) -> dict[str, Any]:
-        """The fields of a scenario's loader that it says."""
+        """The fields of a scenario's loader that these settings give."""
         found: dict[str, Any] = {
             "workers": self.workers,
             "pin_memory": self.pin_memory,
@@ -37,7 +37,7 @@ class LoaderSettings:
         return self.workers == loader.workers and factor and self.in_order == loader.ordered
 
     def __str__(self) -> str:
-        """The settings as they are written in a program, and what torch does not do of them."""
+        """The settings as they are written in a program, and which of them torch does not follow."""
         pins = "True (no device here: torch pins nothing)" if self.pin_memory and not self.can_pin else self.pin_memory
         given = {
             "num_workers": self.workers,

@@ -15,7 +15,7 @@ from coresim.model.scenario import SECTIONS, Loader, Scenario
 from coresim.model.storage import from_storage, is_from_storage, tiers
 from coresim.units import short
 
-#: What a file may leave to settings, although a scenario cannot be without it.
+#: Required keys of a scenario that settings may give instead of its file.
 NEEDED = ("workload.batch_size", "workload.preprocess", "workload.sample_bytes", "accelerator.step")
 
 
@@ -25,12 +25,12 @@ def changed(
     """The scenario with ``section.key=value`` settings applied; the value is TOML, or a text as it stands.
 
     A section may be left out where only one has the key; ``section.key.mean=value`` sets one entry of a service table.
-    A new ``loader.preset`` replaces what the one before stood for, and leaves what the scenario has of its own. A
+    A new ``loader.preset`` replaces the keys of the old preset, and keeps those that the scenario sets itself. A
     ``host.storage`` replaces how samples are fetched, unless ``workload.fetch`` is set too.
 
     Args:
         scenario: what is changed.
-        settings: the settings; of two for one key the later one holds.
+        settings: the settings; if two set one key, the later one holds.
         storage: the recorded tier of ``host.storage``, unless a setting names another.
         source: what errors call the scenario.
 
@@ -60,7 +60,7 @@ def changed(
 
 
 def completed(document: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
-    """The tables of a file with what it lacks of `NEEDED`, as far as settings give it."""
+    """The tables of a file, with the missing keys of `NEEDED` that settings give."""
     found = dict(document)
     for setting in settings:
         (section, name, *entry), text = _parsed(setting)
@@ -106,7 +106,7 @@ def _stored(found: Scenario, before: Scenario, host: Mapping[str, Any]) -> Scena
 
 
 def given(settings: Sequence[str], key: str) -> Any:
-    """The value that settings give a key (``section.key``), the last of them; None: they give it none."""
+    """The last value that settings give a key (``section.key``); None: they give it none."""
     found = None
     for setting in settings:
         path, text = _parsed(setting)
@@ -127,9 +127,9 @@ def _check_work(preset: Preset, settings: Sequence[str]) -> None:
 
 
 def provenance_after(settings: Sequence[str], key: str, known: str | None) -> str | None:
-    """Where a key's value comes from after ``settings``: what was ``known``, or the last of them that gives it.
+    """Where a key's value comes from: the last of ``settings`` that gives it, or else what was ``known``.
 
-    One that sets an entry beside the value (an uncertainty) is named behind that.
+    A setting of an entry beside the value (an uncertainty) is named after it.
     """
     for setting in settings:
         parts, text = _parsed(setting)

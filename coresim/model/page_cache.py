@@ -1,12 +1,12 @@
 """Which share of a loader's reads misses Linux's page cache, when the data set is larger than the memory.
 
 A loader reads every sample once per epoch, in a new random order. The kernel (`mm/workingset.c`, `mm/vmscan.c` and
-`mm/swap.c` of Linux 6, without the multi-generational lists) keeps file pages in two lists: what is read for the first
-time enters the inactive one and leaves at its end; what is read again while it is there moves to the active one, and so
-does what returns after fewer evictions than the active list is long. Where pages returned so, or the active list is
-longer than its bound, both lists age alike, and the oldest active pages go back to the inactive list. `miss_share`
-plays these rules, one page per sample. Pure least-recently-used keeps less; a cache that holds on to a fixed part of
-the set, as a loader with a cache of its own can, keeps more.
+`mm/swap.c` of Linux 6, without the multi-generational lists) keeps file pages in two lists. A page that is read for the
+first time enters the inactive list and leaves at its end. A page that is read again while it is there moves to the
+active list; so does a page that returns after fewer evictions than the active list is long. If pages returned so, or
+the active list is longer than its bound, both lists age alike, and the oldest active pages go back to the inactive
+list. `miss_share` plays these rules, one page per sample. Pure least-recently-used keeps less; a cache that holds on to
+a fixed part of the set, as a loader with a cache of its own can, keeps more.
 
 Checked in `calibration/page_cache.json` (runs in a control group of little memory) and against case 11 of
 `calibration/CASES.md`.
@@ -76,7 +76,7 @@ class _Lists:
         self._age, self._returned, self._due = 0, False, 0.0
 
     def read(self, page: int) -> bool:
-        """Whether it was there; it is now."""
+        """Read a page: whether it was in a list; afterwards it is."""
         if page in self._active:
             return True
         if page in self._inactive:

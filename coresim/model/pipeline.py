@@ -231,14 +231,14 @@ class Pipeline:
 
     @property
     def receives_early(self) -> bool:
-        """Whether the trainer, while it waits, receives batches whose turn has not come, and that takes it any time."""
+        """Whether the trainer receives later batches while it waits, and needs any time to receive them."""
         takes_time = bool(self.trainer.handover) or not self.trainer.consumer.service.is_zero
         last = self.stages[-1] if self.stages else None
         return takes_time and last is not None and last.ordered and last.buffer is None and last.grain == "batch"
 
     @property
     def has_quota(self) -> bool:
-        """Whether tasks run on more cores at once than they have for long."""
+        """Whether a CPU quota holds: tasks run on more cores at once than they have in the long run."""
         return self.cpus is not None and self.cpus > self.cores
 
     @property
@@ -273,14 +273,14 @@ class Pipeline:
 
     @property
     def one(self) -> Number:
-        """The number 1 of the kind that the host is described in: by it, whole numbers divide exactly."""
+        """The number 1 in the number type of the host's description, so that whole numbers divide exactly."""
         return 1.0 if isinstance(self.cores, float) else Fraction(1)
 
     def core_rate(self, tasks: int, spinning: int = 0) -> Number:
         """Progress per second of each of ``tasks`` runnable tasks: s(k) min(tasks, width) / tasks.
 
-        Of ``spinning`` ones, none moves memory: k is the cores at work for the others. Tasks beyond the width, up to
-        one more for each core, add ``siblings``. From ``width`` tasks on, ``sharing_loss`` of the work is lost.
+        The ``spinning`` ones move no memory, so k counts the cores at work for the others. Tasks beyond the width, up
+        to one more for each core, add ``siblings``. From ``width`` tasks on, ``sharing_loss`` of the work is lost.
         """
         busy = min(tasks, self.width)
         at_work = busy * (tasks - spinning) * self.one / tasks if spinning else busy

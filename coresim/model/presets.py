@@ -29,7 +29,7 @@ class Preset:
 
     @property
     def usual_option(self) -> Option:
-        """Overlapped where the loader can be that, and else the first that it can be."""
+        """Overlapped if the loader can be that, else the first option that it can be."""
         return Option.OVERLAPPED if Option.OVERLAPPED in self.options else self.options[0]
 
 

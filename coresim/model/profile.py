@@ -1,4 +1,4 @@
-"""A profile: what was measured of one job on one host, raw, with where it came from; a versioned JSON file."""
+"""A profile: the raw measurements of one job on one host and their provenance, as a versioned JSON file."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class Profile:
         return next((found for found in self.measurements if found.name == name), None)
 
     def numbered(self, prefix: str) -> dict[int, Measurement]:
-        """The measurements whose names are this and a number (of cores, mostly), by that number, rising."""
+        """The measurements whose names are this and a number (mostly of cores), in rising order of that number."""
         ends = {found.name.removeprefix(prefix): found for found in self.measurements if found.name.startswith(prefix)}
         return {int(end): ends[end] for end in sorted(filter(str.isdigit, ends), key=int)}
 

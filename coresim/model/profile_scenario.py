@@ -1,4 +1,4 @@
-"""From raw measurements to a scenario.
+"""Make a scenario from raw measurements.
 
 What is decided here, and why:
 
@@ -6,22 +6,22 @@ What is decided here, and why:
   a core: it is part of ``prepare.sample``, which becomes ``preprocess``.
 * What a sample waited for without a core (``prepare.wait``: a network, a sleep) is ``fetch``; it is there only where it
   is notable.
-* Of a data set larger than the memory the page cache misses a share (`coresim.model.page_cache`). A read that misses is
-  a cold read of a whole file, which waits and holds no core: ``fetch``. Storage takes as many of them at once as eight
-  readers showed. Copying out of the page cache is work for both and stays in ``preprocess``; if all samples are to be
-  cold, the share of the step ``fetch`` is left out, because the cold read already includes it.
-* ``worker.first`` is what a new worker needs before its first batch and what its first calls add, which all workers do
-  at the same time: ``worker_startup``. ``worker.start`` is the trainer's part, one worker after the other: ``startup``.
-  ``worker.wait``, which needs no core, passes once: ``worker_wait``.
+* If a data set is larger than the memory, the page cache misses a share of reads (`coresim.model.page_cache`). A read
+  that misses is a cold read of a whole file, which waits and holds no core: ``fetch``. Storage takes as many of them at
+  once as eight readers showed. Copying out of the page cache is work for both and stays in ``preprocess``; if all
+  samples are to be cold, the share of the step ``fetch`` is left out, because the cold read already includes it.
+* ``worker.first`` is the CPU time that a new worker needs until its first batch, first calls included; all workers do
+  that at the same time: ``worker_startup``. ``worker.start`` is the trainer's part, one worker after the other:
+  ``startup``. ``worker.wait``, which needs no core, passes once: ``worker_wait``.
 * A step that waits for the device spins meanwhile; that is in its launch time and in the step time as well, so
   only a step that does not wait has a ``launch``.
-* Being handed a batch takes the trainer's own CPU time, ``consumer``, and a wait, ``handover``. That depends on whether
-  the trainer waited for the batch, on what its maker does and on how crowded the cores are
-  (`coresim.model.handover`). The share ``release`` of ``consumer`` frees the batch before.
-* How much of a sample decodes is ``decode_share``; a data set of the user's own is one step, not known to decode.
+* Receiving a batch takes CPU time of the trainer, ``consumer``, and a wait, ``handover``. The wait depends on whether
+  the trainer waited for the batch, on what its maker does and on how crowded the cores are (`coresim.model.handover`).
+  The share ``release`` of ``consumer`` frees the batch before.
+* ``decode_share`` is the share of a sample's time that decodes; a user's own data set is one step, not known to decode.
 * A step time from the catalogue or the user is taken for that of a loop that does not wait each step.
-* A cost is as uncertain as one more run would show: by how far the rounds of the calibration are apart, by how the
-  machine changed its speed meanwhile, and by what this model misses where the costs are known (`MODEL`, `HANDOVER`).
+* The uncertainty of a cost is that of one more run: how far the rounds of the calibration are apart, how the machine
+  changed its speed meanwhile, and what this model misses even if the costs are known (`MODEL`, `HANDOVER`).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ SAMPLE, WAIT, STEP = "prepare.sample", "prepare.wait", "prepare.step."
 #: How far a prediction is off, relatively, where the costs are known: of rates, and of the time of a hand-over, which
 #: has more than one mode. Seen in trials made while the model was built; none of them is in a ledger.
 MODEL, HANDOVER = 0.03, 0.3
-#: How many times as far as in the runs of its calibration a shared machine's speed is off in other minutes. Seen in 642
+#: The spread of a shared machine's speed in other minutes, over its spread in the runs of a calibration. Seen in 642
 #: calibrations and the trials after them; `calibration/README.md` begins with what the ledgers there show.
 DRIFT = 2.3
 SPEED, OTHERS, BUSY = "machine.speed", "machine.others", "accelerator.step.busy."
@@ -64,12 +64,12 @@ def scenario_from(profile: Profile, cold: bool | None = None, batch: int | None 
 
     Args:
         profile: what was measured.
-        cold: whether samples all come from storage and not from the page cache; by default, those that miss it where
+        cold: whether all samples come from storage and not from the page cache; by default only those that miss it, if
             the data set is larger than the memory.
         batch: samples of a batch, where it is not the profile's own (`coresim.model.rebatch`).
 
     Raises:
-        InputError: no sample was measured, ``cold`` without cold reads, or what no scenario may be.
+        InputError: no sample was measured, ``cold`` without cold reads, or a value that no scenario may have.
     """
     misses = _misses(profile) if cold is None and profile.get("storage.cold.read") is not None else None
     scenario = Scenario(
@@ -94,7 +94,7 @@ def service_of(values: Values, more: float | None = None) -> Service:
     """The service time of the values, at most 6000 of them, evenly chosen, with the mean of all.
 
     The uncertainty is the relative standard error of the mean: between processes where there are two or more. With
-    ``more`` the values are of independent rounds: it is as uncertain as one more round, and by ``more`` besides.
+    ``more`` the values come from independent rounds: the uncertainty is that of one more round, plus ``more``.
     """
     flat = [value for process in values for value in process]
     if len(flat) > MOST_VALUES:
@@ -180,7 +180,7 @@ def _workload(profile: Profile, cold: bool, misses: Misses | None) -> WorkloadCo
 def speed_spread(profile: Profile) -> float:
     """Relative standard uncertainty of the machine's speed: `DRIFT` times its spread around the calibration's median.
 
-    What other programs took of the CPUs is added: costs that were noted beside them may be off by as much.
+    The share of the CPUs that other programs took is added: costs noted beside them may be off by as much.
     """
     found = profile.get(SPEED)
     spread = math.sqrt(stats.mean([(value - 1.0) ** 2 for value in found.flat])) if found is not None else 0.0
@@ -190,7 +190,7 @@ def speed_spread(profile: Profile) -> float:
 def scatter(rounds: Values) -> float:
     """Relative standard uncertainty of what one more round shows: the root mean square distance from the median.
 
-    Not that of the mean: a job is one more run on a machine that changes its speed.
+    The error of the mean would be too small: a job is one more run on a machine that changes its speed.
     """
     means = [stats.mean(values) for values in rounds if values]
     centre = stats.median(means)
@@ -230,7 +230,7 @@ def lead_of(step: Measurement | None, launch: Measurement, alone: Measurement | 
 
 
 def slowdown_table(step: Measurement, measurements: Sequence[Measurement]) -> tuple[float, ...]:
-    """Relative step time beside 0, 1, 2, ... busy cores, by medians; interpolated; under 1 is noise and given as 1."""
+    """Relative step time beside 0, 1, 2, ... busy cores, by medians, interpolated; below 1 is noise, and becomes 1."""
     alone = stats.median(step.flat)
     found = {int(m.name.removeprefix(BUSY)): m for m in measurements if m.name.startswith(BUSY)}
     return tuple(interpolated({0: 1.0} | {k: max(1.0, stats.median(m.flat) / alone) for k, m in found.items()}))

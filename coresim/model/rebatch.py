@@ -3,11 +3,10 @@
 * *Step.* In proportion to the batch, with a standard uncertainty of 5 % for each doubling or halving, as
   `coresim.machines.catalogue` scales its records: a small batch leaves a GPU less busy. The same on the CPU.
 * *Collating, pinning, copying and freeing* a batch touch every byte or page once: in proportion.
-* A profile's loader may have run with smaller batches than its step and its copies: each is taken from its own.
-* *Sending, receiving and waiting for the hand-over* have a part that every batch has and one that grows with it. Where
-  much smaller batches were measured too, those two tell both parts: a straight line. Where they were not: the middle,
-  in ratio, between not growing at all and growing in proportion. Both ends are taken as two standard uncertainties
-  away.
+* A profile's loader may have run with smaller batches than its step and copies: each is scaled from its own size.
+* *Sending, receiving and waiting for the hand-over* have a part that every batch has and one that grows with it. If
+  much smaller batches were measured too, a straight line through both sizes gives both parts. If not, coresim takes the
+  geometric middle between no growth and growth in proportion; both ends are two standard uncertainties away.
 * What a step costs to launch, a worker to start, and how long a trainer waits for the lock of its interpreter (assumed)
   do not depend on the batch.
 """
@@ -50,7 +49,7 @@ def asked_batch(own: int, settings: Sequence[str]) -> int | None:
 
 
 def step_spread(own: int, batch: int) -> float:
-    """Relative standard uncertainty of the step of a batch that is taken in proportion from another's."""
+    """Relative standard uncertainty of a step time that is scaled in proportion from another batch size."""
     return PER_DOUBLING * abs(math.log2(batch / own))
 
 
@@ -68,7 +67,7 @@ class Small(NamedTuple):
 
 
 def small_batches(profile: Profile) -> dict[str, Small]:
-    """By the name of a measurement, the same with much smaller batches, where that was measured."""
+    """The measurements with much smaller batches, by the name of the measurement with batches of full size."""
     parts = [(one.name.split(SIZE_MARK), one.mean) for one in profile.measurements if SIZE_MARK in one.name]
     return {name: Small(int(samples), seconds) for (name, samples), seconds in parts}
 
@@ -89,7 +88,7 @@ def whole(profile: Profile) -> Profile:
 
 
 def rebatched(scenario: Scenario, profile: Profile, batch: int) -> Scenario:
-    """The profile's scenario with every time of a batch as it is for one of ``batch`` samples.
+    """The profile's scenario with all times of a batch scaled to one of ``batch`` samples.
 
     The loader's times are of batches of `Profile.batch_that_ran` samples; the step, copies and bytes are of its own.
     """

@@ -22,12 +22,12 @@ def receiving_table(profile: Profile, grown: float = 1.0) -> list[float]:
     """Time to receive a batch with 1, 2, 3, ... workers over that with one worker, by means.
 
     Between the numbers that ran it is linear in the logarithm of the workers: each doubling of them halves the time
-    between two batches, in which the trainer rests. Beyond the most that the job's loader ran with, it changes by as
-    many seconds as where workers only sent, and falls by no larger a share: wake-ups and open files do not grow with
-    the batch.
+    between two batches, in which the trainer rests. Beyond the largest number that the job's loader ran with, it
+    changes by as many seconds as in runs whose workers only sent, and falls by no larger a share: wake-ups and open
+    files do not grow with the batch.
 
     Args:
-        grown: how many times as long as the measured batch one of the size that is asked for takes to receive.
+        grown: time to receive a batch of the size that is asked for, over that of the measured batch.
     """
     one, found, alone = profile.get(PARTLY["consumer"]), profile.numbered(SENDERS), profile.numbered(ALONE)
     if one is None or not one.mean:
@@ -45,7 +45,7 @@ def receiving_table(profile: Profile, grown: float = 1.0) -> list[float]:
 
 
 def interpolated(points: Mapping[int, float], place: Callable[[float], float] = float) -> list[float]:
-    """The values at all whole numbers from the first point to the last, in between linear in their ``place``."""
+    """The values at all whole numbers from the first point to the last, linear in ``place`` between points."""
     table = [points[min(points)]]
     for low, high in pairwise(sorted(points)):
         slope = (points[high] - points[low]) / (place(high) - place(low))

@@ -15,7 +15,7 @@ from coresim.units import LONGEST_S, SECONDS, parse_duration, short
 DISTRIBUTIONS = ("constant", "exponential", "gamma", "lognormal", "values")
 _SMALLEST_CV = 1e-9
 _CV, _SHAPE, _UNIT = real(0, 1000), choice(*DISTRIBUTIONS[:-1]), choice(*SECONDS)
-#: Of a value without a unit of its own, by the unit of all.
+#: How to read a value without a unit of its own, by the unit of the whole table.
 _NUMBERS = {unit: real(0, LONGEST_S / seconds) for unit, seconds in SECONDS.items()}
 _KEYS = {
     "mean": DURATION.schema,

@@ -10,7 +10,7 @@
   job on one core while others stream (Mars et al. 2011, Bubble-Up, doi:10.1145/2155620.2155650), and is at least the
   share of one core's bandwidth that the job's own bytes take.
 * *Overhead*: what working beside others costs at all (waking up, shared queues): 1 / (1 + o (1 - 1 / k)). One of k
-  workers meets another in 1 - 1 / k of its turns. Most of it is paid by the second core, so s(2) tells it.
+  workers meets another in 1 - 1 / k of its turns. The second core pays most of it, so s(2) shows it.
 * *Siblings*: a second hardware thread on a busy core adds a share of that core, of the part that is not memory time.
 
 All of D, f, c, o and the siblings' gain are uncertain. `fit` draws them from what is assumed (`Assumed`), by a fixed
@@ -73,7 +73,7 @@ def fit(evidence: Evidence, cores: int = 64, assumed: Assumed = ASSUMED) -> Spee
 
 
 def _offsets(draws: SpeedDraws, evidence: Evidence, assumed: Assumed) -> dict[int, Spread]:
-    """By cores: how far the measured curve leaves the model, as much of it as is not measurement noise."""
+    """How far the measured curve leaves the model, by cores, without measurement noise."""
     first = evidence.speeds[0] if evidence.speeds else SpeedPoint(1, 1.0, assumed.misfit)
     found = {int(first.at): Spread(0.0, 0.0)}
     alone = draws.middle(np.log(draws.speed(first.at)))[0]
@@ -84,7 +84,7 @@ def _offsets(draws: SpeedDraws, evidence: Evidence, assumed: Assumed) -> dict[in
 
 
 def _real(off: float, noise: float) -> Spread:
-    """What is likely real of a measured distance from the model, by a mixture of two normal distributions of jobs."""
+    """The likely real part of a measured distance from the model, by a mixture of two normal distributions."""
     weights, means, variances = [], [], []
     for share, deviation in JOBS:
         whole = math.hypot(deviation, noise)
@@ -100,8 +100,8 @@ def _real(off: float, noise: float) -> Spread:
 def _unmeasured(known: dict[int, Spread], count: int, assumed: Assumed) -> Spread:
     """How far a curve leaves the model at a count that was not measured, given where it does so at those that were.
 
-    What s(2) lacks, s(8) lacks in part: misfits are correlated (`Assumed.kept`), so the likely value follows the
-    nearest measured one, and what is left is less than without it (a conditional normal distribution).
+    If s(2) is below the model, s(8) is partly, too: misfits are correlated (`Assumed.kept`). So the likely value
+    follows the nearest measured one, and what is left is less than without it (a conditional normal distribution).
     """
     nearest = known[min(known, key=lambda other: (abs(other - count), -other))]
     off = float(np.interp(count, list(known), [offset.value for offset in known.values()]))

@@ -1,4 +1,4 @@
-"""What `coresim.model.speed` knows and does not know, as weighed draws of its uncertain quantities."""
+"""The uncertain quantities of `coresim.model.speed`, as weighted draws."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Array = NDArray[np.float64]
 
 #: Points of the fixed sequence; that many draws of what is uncertain.
 DRAWS = 4096
-#: What is none of the usual has so many times the assumed deviation, and is so likely, each quantity by itself.
+#: An unusual quantity has so many times the assumed deviation, and this probability; each quantity by itself.
 WIDER, UNUSUAL = 4.0, 0.02
 #: An interval of this level is twice `LEVEL_DEVIATIONS` standard uncertainties wide.
 LEVEL = 0.9
 LEVEL_DEVIATIONS = NormalDist().inv_cdf(0.5 + LEVEL / 2)
-#: Of what the memory's channels could carry, that several cores stream; a ratio.
-#: STREAM's published share on servers is 75 to 90 %.
+#: The share of the memory channels' peak that several cores stream; a ratio. STREAM's published share on servers is 75
+#: to 90 %.
 CHANNELS = (0.8, 0.1)
 #: Sharpness of the corner between cores that do not disturb one another and a memory that is full.
 CORNER = 4
@@ -47,7 +47,7 @@ class Spread(NamedTuple):
 
 
 class Assumed(NamedTuple):
-    """What is taken for granted before anything is measured, and why.
+    """The assumptions before anything is measured, and their reasons.
 
     Attributes:
         droop: D. Published boost tables lose 10 to 15 % from one core to all, of which this is the middle; servers that
@@ -90,7 +90,7 @@ ASSUMED = Assumed()
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was measured of one job on one host, each with what it is at; everything is optional."""
+    """The measurements of one job on one host, each with its cores or pressure; everything is optional."""
 
     speeds: tuple[SpeedPoint, ...] = ()  # at cores, work per second of each in any unit; the first is the reference
     bandwidth: tuple[SpeedPoint, ...] = ()  # at cores, from one up, bytes per second of all of them together
@@ -125,7 +125,7 @@ class SpeedDraws:
     weights: Array
 
     def at_least(self, cores: int) -> SpeedDraws:
-        """With hosts that have so many cores, and memory in proportion: what is asked where the host does not say."""
+        """The draws with hosts of at least so many cores, and memory in proportion, for a host that does not say."""
         grown = np.maximum(1.0, cores / self.cores)
         return replace(self, cores=self.cores * grown, ceiling=self.ceiling * grown)
 
@@ -148,7 +148,7 @@ class SpeedDraws:
         return self.clock(cores) / self.slowed(cores) / (1.0 + self.overhead * (1.0 - 1.0 / cores))
 
     def sibling_gain(self, cores: float) -> Array:
-        """What is memory time anyway gains nothing by a second thread."""
+        """The gain from a second hardware thread; memory time gains nothing."""
         return self.sibling * (1.0 - self.memory) / self.slowed(cores)
 
     def interval(self, values: Array) -> tuple[float, float, float]:

@@ -1,4 +1,4 @@
-"""Where samples lie: recorded tiers of storage, and what fetching a sample from one takes.
+"""Storage of samples: recorded tiers, and the time to fetch a sample from one.
 
 The rows are in ``coresim/data/storage.csv``: what makers and providers publish, each with its source. They stand in for
 a storage that is not here to be measured; where it is, `coresim.measure.storage` measures it.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 #: Relative standard uncertainty of a published figure on another's system: a judgement, on top of a stated range.
 JUDGED = 0.25
-#: Values by which a share of misses is told to a simulation.
+#: Number of values that give a share of misses to a simulation.
 PARTS = 200
 _TEXTS = ("name", "tier", "what", "certainty", "source", "notes")
 
@@ -87,13 +87,13 @@ def data_bytes(scenario: Scenario) -> float | None:
 
 
 def misses_of(scenario: Scenario) -> Misses | None:
-    """The share of reads that the page cache misses if all of the memory were its own; None: a size is not known."""
+    """The share of reads that the page cache misses if it has all of the memory; None: a size is not known."""
     size, memory = data_bytes(scenario), scenario.host.memory_bytes
     return None if size is None or memory is None else miss_share(size, memory)
 
 
 def from_storage(scenario: Scenario) -> Scenario:
-    """Fetching as the tier that ``host.storage`` names has it, less what the page cache holds.
+    """The scenario with reads from the tier that ``host.storage`` names, except those that the page cache serves.
 
     Raises:
         InputError: the size of a sample is not known.
@@ -110,7 +110,7 @@ def from_storage(scenario: Scenario) -> Scenario:
 
 
 def is_from_storage(scenario: Scenario) -> bool:
-    """Whether fetching is as the tier that ``host.storage`` names has it, and not given apart."""
+    """Whether the fetch time is that of the tier in ``host.storage``, and not given by itself."""
     known = scenario.host.storage is not None and scenario.workload.sample_bytes is not None
     return known and from_storage(scenario) == scenario
 

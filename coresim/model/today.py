@@ -8,11 +8,11 @@ from typing import Any
 from coresim.model.keys import COUNT, COUNT_OR_NONE, FLAG, FRACTION, NOT_NEGATIVE, POSITIVE, TABLE, TEXT, choice, key
 from coresim.model.loader_settings import LoaderSettings
 
-#: An epoch is short where its workers prepare one of so many of its batches ahead, or more.
+#: An epoch is short if its workers prepare at least one in so many of its batches ahead.
 FEW = 2
 #: Batches differ where their mean is less than this share of the largest: more than an epoch's last one is smaller.
 ALIKE = 0.95
-#: A step's device that takes batches where they are.
+#: The device of a step that needs no copy of a batch.
 CPU = "cpu"
 
 
@@ -67,7 +67,7 @@ class Today(LoaderSettings):
 
     @property
     def ahead(self) -> int:
-        """Batches that the workers prepare while the first of an epoch is waited for, if it has so many."""
+        """Batches that the workers prepare while the loop waits for the first of an epoch, if it has so many."""
         return self.workers * (self.prefetch_factor or 1)
 
     @property
@@ -76,5 +76,5 @@ class Today(LoaderSettings):
         return self.epoch_batches is not None and self.epoch_batches <= FEW * self.ahead
 
     def accelerator(self) -> dict[str, Any]:
-        """The fields of a scenario's accelerator that it says: the ranks, how they wait, whether batches are copied."""
+        """The fields of a scenario's accelerator given here: the ranks, how they wait, whether batches are copied."""
         return {"count": self.ranks, "sync": self.sync, "copies": self.device != CPU}

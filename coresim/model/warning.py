@@ -1,4 +1,4 @@
-"""Why something that was measured or read of a host is to be trusted less."""
+"""Warnings: reasons to trust a measurement or a fact of a host less."""
 
 from __future__ import annotations
 
