@@ -1,12 +1,12 @@
 """The device that ``--device`` names, and an emulated device.
 
-The emulated device is asynchronous, with a queue of steps, a queue of copies, events and a line of time of its own.
-What a real device does to the host it does too: a launch costs CPU time, a copy is a real copy of memory by a thread,
-from pageable memory one by the caller before it, and waiting for it spins or blocks. What the device itself takes is
-arithmetic on its own line of time: a step begins when it is launched and the one before has ended, and ends so many
-seconds later, whatever the host's timers do. Its contract is that of torch's own out-of-tree test device
-(``torch_openreg``, pytorch ``test/cpp_extensions/open_registration_extension``): work in order, events that can be
-waited for and timed, more than nothing between two of them.
+The emulated device is asynchronous, with a queue of steps, a queue of copies, events and a time line of its own. It
+costs the host what a real device does: a launch costs CPU time, a thread makes a real copy of memory (for pageable
+memory the caller copies first), and waiting spins or blocks. The device's own time is arithmetic on its time line: a
+step begins when it is launched and the one before has ended, and ends so many seconds later, whatever the host's timers
+do. Its contract is that of torch's own out-of-tree test device (``torch_openreg``, pytorch
+``test/cpp_extensions/open_registration_extension``): work in order, events that can be waited for and timed, more than
+nothing between two of them.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class EmulatedDevice(Device):
 
     @contextlib.contextmanager
     def loading(self) -> Iterator[None]:
-        """Torch's loader takes this for its accelerator, so that its own thread pins."""
+        """Make torch's loader take this for its accelerator, so that the loader's own thread pins."""
         torch = load_torch()
         ours = {
             (torch.accelerator, "is_available"): lambda: True,
@@ -170,7 +170,7 @@ class EmulatedDevice(Device):
             yield
 
     def name(self) -> str:
-        """What it is like."""
+        """Its properties in words."""
         like = ", ".join(f"{item.name} {getattr(self.like, item.name)}" for item in fields(self.like))
         return f"emulated ({like})"
 

@@ -1,7 +1,7 @@
 """The device as seen from the host: one small interface to torch.cuda, to an emulated device and to the host itself.
 
-A device performs what is queued on it in order and in its own time, while the host goes on. What is measured on one,
-and what trains on one, is the same code for all of them.
+A device performs what is queued on it in order and in its own time, while the host goes on. The same code measures and
+trains on all of them.
 """
 
 from __future__ import annotations
@@ -54,8 +54,9 @@ class Device:
     def copy(self, tensor: Any, *, ahead: bool = False) -> Any:
         """A tensor of the host on the device.
 
-        From pinned memory it is queued behind the steps and not waited for; from pageable memory it is waited for.
-        ``ahead``: in a queue of its own, beside the steps, and waited for. What is there already stays there.
+        From pinned memory the copy is queued behind the steps, and the host does not wait; from pageable memory it
+        waits. ``ahead``: the copy has its own queue, beside the steps, and the host waits. A tensor that is there
+        already stays.
         """
         return tensor.to(self.place)
 
@@ -72,7 +73,7 @@ class Device:
         return make(self.place)
 
     def loading(self) -> AbstractContextManager[None]:
-        """Around a loader that pins memory for this device."""
+        """A context around a loader that pins memory for this device."""
         return nullcontext()
 
     def name(self) -> str:

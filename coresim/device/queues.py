@@ -68,17 +68,17 @@ class DeviceHost:
 def shared_memory(size: int) -> Any:
     """So many bytes of the host's memory, shared with forks of this process, which must leave them alone.
 
-    Of private memory the kernel copies every page that is written to while a fork has it too (fork(2)), so that each
+    The kernel copies every page of private memory that is written to while a fork has it too (fork(2)), so that each
     start of a loader's workers would make the next copies slower. Memory of a real device is not copied in a fork.
     """
     return np.frombuffer(mmap.mmap(-1, max(1, size)), dtype=np.uint8)
 
 
 class PinnedMemory:
-    """Memory of the host for tensors that a device reads by itself; what is free again is given again.
+    """Memory of the host for tensors that a device reads by itself; freed blocks are used again.
 
     The block that was used last is given first, as CUDA's own allocator does (``CachingHostAllocator.h``): a copy then
-    finds it in a cache. New memory takes a host several times as long to find as to copy to.
+    finds it in a cache. Finding new memory takes a host several times as long as copying to it.
     """
 
     def __init__(self) -> None:

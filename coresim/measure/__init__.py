@@ -1,1 +1,1 @@
-"""The one instrument: a job's own loader, run with several numbers of workers while it notes what each part costs."""
+"""Measuring: run a job's own loader with several numbers of workers, and note what each part costs."""

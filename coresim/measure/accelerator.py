@@ -1,7 +1,7 @@
-"""How long the accelerator takes for one training step, and what that asks of the host's cores.
+"""Time one training step on the accelerator, and measure what it costs the host's cores.
 
-It is timed in a fresh Python process, so that a crash or an out-of-memory kill ends in one message here, and mostly in
-several, one after the other, so that their start-up state (allocator, autotuning, memory placement) is sampled. No
+A fresh Python process times the step, so that a crash or an out-of-memory kill gives one message here. Usually several
+processes do, one after the other, so that their start-up state (allocator, autotuning, memory placement) is sampled. No
 process outlives the call.
 """
 
@@ -27,10 +27,10 @@ from coresim.measure.protocol import others_meter
 from coresim.model.measurement import Measurement
 from coresim.model.warning import HostWarning
 
-#: Seconds to import the user's module from which on one process makes all repeats. Three would take longer than all
+#: If importing the user's module takes this long, s, one process makes all repeats. Three would take longer than all
 #: other measurements, and the module may build a data set.
 SLOW_S = 10.0
-#: Seconds for each repeat after which a process is given up; of the user's own step one may make all repeats.
+#: Seconds per repeat after which coresim gives a process up; one process may make all repeats of a user's own step.
 TIMEOUT = 300.0
 _OUT_OF_MEMORY = ("out of memory", "not enough memory", "can't allocate memory", "MemoryError")
 
@@ -113,7 +113,7 @@ def measure_accelerator(config: AcceleratorConfig) -> AcceleratorResult:
 
 
 def measure_here(config: AcceleratorConfig) -> AcceleratorResult:
-    """All measurements in this process, so many times; `measure_accelerator` takes fresh ones, which differ more."""
+    """All measurements in this process, so many times; `measure_accelerator` uses fresh ones, which differ more."""
     began, others = time.monotonic(), others_meter()
     step = models.user_step(config.step) if config.step else None
     repeats = config.repeats * (config.processes if time.monotonic() - began > SLOW_S else 1)
@@ -167,7 +167,7 @@ def _in_fresh_process(config: AcceleratorConfig) -> AcceleratorResult:
 
 
 def result_of(child: Child, seconds: float) -> AcceleratorResult:
-    """What the process answers that does `step_job`, within so many seconds."""
+    """The answer of the process that runs `step_job`, within so many seconds."""
     try:
         result: AcceleratorResult = child.receive(seconds)[1]
     except HangError as error:
@@ -185,7 +185,7 @@ def result_of(child: Child, seconds: float) -> AcceleratorResult:
 
 
 def step_job(_: Link, config: AcceleratorConfig) -> AcceleratorResult:
-    """As `measure_here`, in a process of its own; what fails is told in words that name the user's part in it."""
+    """`measure_here` in a process of its own; an error names the user's part in it."""
     try:
         models.load_torch()
         return measure_here(config)

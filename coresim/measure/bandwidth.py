@@ -30,7 +30,7 @@ USUAL_CACHE = 32 * 2**20
 
 
 def measure_bandwidth(context: Context) -> list[Measurement]:
-    """Measure ``bandwidth.triad.K`` (B/s, all K processes together), of K over 8 only some.
+    """Measure ``bandwidth.triad.K`` (B/s, all K processes together); above 8 only some K.
 
     A value is the sum over the K processes of one round.
 

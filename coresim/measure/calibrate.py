@@ -38,9 +38,9 @@ from coresim.workloads.base import batch_facts, touch
 #: Wall seconds of a calibration, in `recommend` and in `validate`. Slow batches take longer: a few of each are needed.
 BUDGET_S = 19.6
 ROUNDS, MOST_ROUNDS = 3, 5
-#: Of a run's time, that of one in which the trainer prepares.
+#: The time of a run in which the trainer prepares, as a share of another run's.
 INLINE = 0.2
-#: Share of the time between two batches from which on handing them over is notable.
+#: Handing batches over is notable from this share of the time between two batches on.
 NOTABLE_HANDOVER = 0.01
 #: The most workers of a crowd whose samples wait, unless there are as many cores.
 MOST_WAITING = 32
@@ -55,7 +55,7 @@ class CalibrationRun:
         trial: all steps but the very first.
         kinds: what each step's batch was taken for.
         start_s: wall seconds of the trainer to start all workers.
-        started: when it had, by `time.perf_counter`.
+        started: when all workers had started, by `time.perf_counter`.
         sampler_s: CPU seconds of the sampler's work meanwhile.
         others: cores that other programs kept busy meanwhile.
         memory: what a worker held at the end, by worker; empty where the system does not tell.
@@ -170,11 +170,11 @@ def calibrate(
     Args:
         budget_s: wall seconds for all runs; each run has a few batches of every worker, whatever that takes.
         counts: numbers of workers; by default `worker_counts`.
-        reads: whether the trainer reads every batch, as one does whose loader does not pin.
-        rounds: independent repeats; where runs were disturbed, these counts run again, up to `MOST_ROUNDS`, in time.
+        reads: whether the trainer reads every batch, as it does if its loader does not pin.
+        rounds: independent repeats; counts whose runs were disturbed run again, up to `MOST_ROUNDS`, if time is left.
         seed: which samples are drawn in the first round; the next round has the next seed. All runs of a round draw the
             same, so that they can be compared; a program's own sampler draws as it likes.
-        progress: told the fraction done after every batch.
+        progress: called with the fraction done after every batch.
 
     Raises:
         InputError: the data set or the collate function failed, or a batch did not come.
@@ -281,7 +281,7 @@ class _RunMaker:
         return stats.median([note.made - note.began for note in lone[-1].trial.notes]) if lone else None
 
     def crowd(self, least: int) -> int:
-        """How many workers want one core more than there are, ``least`` at the least; 0: a crowd is not worth a run.
+        """How many workers together want one core more than there are, at least ``least``; 0: no crowd is worth a run.
 
         A crowd shows hand-overs, so it runs where they are a notable part of the time between two batches. If samples
         wait, many workers also show more of the waits. With slow batches a crowd takes longer than all other runs.

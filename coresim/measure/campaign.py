@@ -1,4 +1,4 @@
-"""All measurements of one job on this host, in order, within a time: a `Profile`.
+"""Make all measurements of one job on this host, in order and within a budget: a `Profile`.
 
 The data set is made and built in the one process of `coresim.measure.server`, where the job's own loader then runs.
 `SHARES` of the budget go to each part; starting that process, building the data set, importing torch and timing a step
@@ -71,7 +71,7 @@ NO_TORCH = HostWarning(
 PROCESSES = 3
 SILENCE = 180.0
 
-#: Told the part that is going on, and the fraction of all that is done.
+#: A function that is called with the current part and the fraction of all that is done.
 Progress = Callable[[str, float], None]
 
 
@@ -131,8 +131,8 @@ def run_campaign(
 ) -> Profile:
     """Measure everything that the request needs; the folder for the workload's data is gone afterwards.
 
-    ``progress`` is told the part that is going on, and the fraction of all that is done; ``command`` is for the
-    profile's provenance.
+    ``progress`` is called with the current part and the fraction of all that is done; ``command`` is for the profile's
+    provenance.
 
     Raises:
         InputError: the dataset, the step or a name in the request is wrong.
@@ -164,7 +164,7 @@ class _Campaign:
         self._warnings: list[HostWarning] = []
 
     def run(self, command: str, began: str) -> Profile:
-        """What may be wrong with the request is found first, but for a step whose module takes long to import."""
+        """Find errors in the request first, except in a step whose module takes long to import."""
         request = self._request
         host = read_host()
         self._warnings += host.warnings

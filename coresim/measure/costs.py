@@ -1,4 +1,4 @@
-"""From the runs of a calibration to measurements with names and units: what a profile keeps of it."""
+"""Turn the runs of a calibration into measurements with names and units, which a profile keeps."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from coresim.model.handover import THREADS
 from coresim.model.measurement import Measurement
 from coresim.model.rebatch import RELEASED
 
-#: Values that are kept of one round; and of waits, whose longest hold up a loader that keeps its order, or a barrier.
+#: Values that are kept of one round; and of its waits, because the longest hold up an ordered loader or a barrier.
 MOST_VALUES, MOST_WAITS = 400, 2000
-#: Seconds without a core until a worker's first batch from which on they are told; built-in jobs showed 5 ms of noise.
+#: A worker's wait without a core until its first batch is reported from this on, s; built-in jobs showed 5 ms of noise.
 NOTABLE_START_S = 0.05
 
 
 def measurements(found: Calibration) -> list[Measurement]:
     """All that the runs show; each inner tuple is one round, which had new workers.
 
-    Times are CPU seconds at the calibration's usual machine speed, but for waits and starts, which are wall seconds.
+    Times are CPU seconds at the calibration's usual machine speed; waits and starts are wall seconds.
     """
     lone, waits, runs = _telling(found)
     parts = (_samples(found, runs, waits), _batches(found, runs), _receiving(found, runs), speeds(found, _most(found)))
@@ -186,7 +186,7 @@ def _seen(found: Calibration, paced: bool = False) -> dict[str, list[list[float]
 
 
 def _taken(found: Calibration) -> dict[str, list[list[float]]]:
-    """What a trainer whose threads make the batches waits for one that is ready, by state and round."""
+    """How long a trainer whose threads make the batches waits for a batch that is ready, by state and round."""
     states: dict[str, dict[int, list[float]]] = {}
     for run in (run for count in found.counts for run in found.of(count)):
         for kind, step in zip(run.kinds, run.trial.steps[1:], strict=False):
@@ -213,7 +213,7 @@ def _used(found: Calibration) -> Iterator[Measurement]:
 
 
 def _used_share(run: CalibrationRun, found: Calibration) -> float | None:
-    """What workers, trainer and sampler had; None where a worker made fewer than two batches."""
+    """The share of the CPUs' time of workers, trainer and sampler; None if a worker made fewer than two batches."""
     streamed = [number for number, kind in enumerate(run.kinds) if kind == STREAMED]
     steps, notes = [run.trial.steps[number] for number in streamed], [run.trial.notes[number] for number in streamed]
     made: dict[int, list[Note]] = {}

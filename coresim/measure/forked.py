@@ -24,7 +24,7 @@ STOP_S = 10.0
 
 
 def run_forked(calls: Sequence[Callable[[], Any]], name: str) -> list[Any]:
-    """What the calls return, each in a fork of its own, all at once; only in a process that may fork.
+    """Make each call in a fork of its own, all at once, and return the results; only in a process that may fork.
 
     ``name``: what errors call one of them.
 

@@ -1,4 +1,4 @@
-"""What handing a batch over costs the worker that made it, and how long the trainer waits for it, by its state."""
+"""The cost of handing a batch over for the worker that made it, and the trainer's wait for it, by its state."""
 
 from __future__ import annotations
 
@@ -54,23 +54,23 @@ def waits_by_state(
     pickling: float = 0.0,
     wanted: Sequence[bool] = (),
 ) -> dict[str, list[float]]:
-    """What receiving took beyond the trainer's own CPU time, s, by state (`coresim.model.handover.STATES`).
+    """Time to receive beyond the trainer's own CPU time, s, by state (`coresim.model.handover.STATES`).
 
-    The trial is of an ordered loader with worker processes, which all could use so many CPUs. ``foreign``: cores that
-    other programs kept busy; what the trainer waited for them is no part of the hand-over. Of other workers that make
-    a batch, those count that want a core: as large a share of them as of the time that making a batch takes.
+    The trial ran an ordered loader with worker processes, which could use so many CPUs. ``foreign``: cores that other
+    programs kept busy; what the trainer waited for them is no part of the hand-over. Other workers that make a batch
+    count only as far as they want a core: by the share of the time of a batch in which its worker wants one.
 
-    A batch that was there before an earlier one was received while the trainer waited for that one, so that its own
-    turn shows nothing. While the trainer did something else, batches queue up as they are made: those that are ahead of
-    the one that it asks for come out with it, and what is waited then is shared by all of them.
+    If a batch was there before an earlier one, the trainer received it while it waited for the earlier one, so its own
+    turn shows nothing. While the trainer does something else, batches queue up as they are made. Those ahead of the one
+    that it asks for come out with it, and all of them share the wait.
 
     A batch is pickled by its maker's thread that sends, for ``pickling`` seconds, when the trainer has read the maker's
-    batch before. One that was made earlier and is not pickled yet is not ready: with more workers more of them are
-    pickled at once, so that this wait says nothing of a hand-over.
+    batch before. A batch that was made earlier and is not pickled yet is not ready: with more workers more batches are
+    pickled at once, so this wait says nothing about a hand-over.
 
-    Where the loader's own thread pins, it is the one that waits for makers (`pinning`). The trainer waits for that
-    thread alone, from the moment on at which the batch is pinned: its state is then ``begin`` if the trainer had asked
-    for it before, so that it is woken, and else ``rest``. Where cores are free, both take some 0.1 ms
+    If the loader's own thread pins, that thread waits for makers (`pinning`). The trainer waits only for the thread,
+    from the moment on at which the batch is pinned. The state is then ``begin`` if the trainer had asked for the batch
+    before, so that it is woken, and else ``rest``. Where cores are free, both take some 0.1 ms
     (``calibration/probe_pinned.py``); a trainer that is woken waits for a core where none is.
 
     ``wanted``: of each step, whether its hand-over goes into the result; empty: all do.
@@ -121,12 +121,12 @@ def _made(trial: Trial, moments: Sequence[float], workers: int, prefetch_factor:
 
 
 def pinning(trial: Trial, later: Sequence[Note]) -> list[tuple[float, float]]:
-    """What each of the ``later`` batches took the thread that pins: CPU seconds, and wall seconds beyond them.
+    """The time of the thread that pins for each of the ``later`` batches: CPU seconds, and wall seconds beyond them.
 
-    It receives and pins one after the other, so it is free for a batch when it has pinned the one before. The first
-    of all batches has none before it and is left out. CPU seconds count from that moment on, wall seconds from when
-    the batch is made as well. So the difference can be below 0 for a batch that was made later, by what the thread did
-    to hand on the one before. Nothing where no thread pins.
+    The thread receives and pins batches one after the other, so it is free for a batch when it has pinned the one
+    before. The first of all batches has none before it and is left out. CPU seconds count from that moment on, wall
+    seconds from when the batch is made as well. So the difference can be below 0 for a batch that was made while the
+    thread still handed on the one before. The result is empty if no thread pins.
     """
     notes = sorted((n for n in (*trial.warm_up, *trial.notes) if n.pinned), key=lambda note: note.pinned)
     wanted = {note.pinned for note in later}

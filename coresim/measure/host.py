@@ -101,7 +101,7 @@ def _meminfo(system: SystemRoot, key: str) -> int | None:
 def shared_memory(
     statvfs: Callable[[str], os.statvfs_result] = os.statvfs, root: Path = Path("/")
 ) -> tuple[int | None, int | None]:
-    """Bytes of ``/dev/shm``, where loaders put their batches, and those of them that are free."""
+    """Bytes of ``/dev/shm``, where loaders put their batches, and how many of them are free."""
     try:
         room = statvfs(str(root / "dev/shm"))
     except OSError:

@@ -1,4 +1,4 @@
-"""What threads of one process lose when they pass the interpreter's lock from one to another (`coresim.model.lock`)."""
+"""Measure what threads lose when they pass the interpreter's lock from one to another (`coresim.model.lock`)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""How fast the machine is while it is measured: a shared one changes its speed by half within seconds, each CPU alone.
+"""Sample the speed of the machine: each CPU of a shared one changes its speed by half within seconds, by itself.
 
-Nothing in the system shows it (it happens where another's work shares a physical core), so it is sampled: a process of
+The system does not show it (it happens when another user's work shares a physical core), so it is sampled: a process of
 its own prepares the same few samples again and again, with the same random numbers, on each CPU in turn, all the time,
 and notes the CPU time that they took. It knows nothing of queues, order or waiting. Costs of calibration and trials are
 corrected by the cost of this work at the same time on the CPUs of their workers.

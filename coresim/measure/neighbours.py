@@ -1,4 +1,4 @@
-"""How much slower a core gets by what other cores, or its own second hardware thread, do meanwhile.
+"""Measure how much other cores, or its own second hardware thread, slow a core down.
 
 * Droop: all cores spin without touching memory, and the clock falls.
 * Pressure: other cores stream memory at several rates. After Bubble-Up (Mars et al. 2011,

@@ -1,4 +1,4 @@
-"""What a loader's worker notes of each batch while the real loader runs, and how it prepares the batch.
+"""The notes that a loader's worker takes of each batch while the real loader runs, and how it prepares the batch.
 
 A note travels with its batch. It is small, because a large one would make the hand-over itself slow.
 """
@@ -42,7 +42,7 @@ class Note(NamedTuple):
         fetch: seconds that its samples' fetches took in threads of their own; in ``cpu``, not in ``wall``.
         copy: CPU seconds of copying it in a thread of its own.
         queued: seconds of ``wall`` in which its thread wanted a core and had none; None if the system does not tell.
-        waited: the same seconds of its thread's life before it began the batch.
+        waited: the same, over its thread's life until it began the batch.
         message: bytes of the message that carries the batch; noted for the first batch of each worker only.
         pickling: CPU seconds to pickle that message.
         pinned: when the loader's own thread had pinned it and had let go of what was sent; 0 where none pins.
@@ -191,7 +191,7 @@ def noted(
 
 
 def through(steps: Sequence[PreparationStep], value: Any, rng: np.random.Generator) -> Any:
-    """What the steps make of a value, one after the other."""
+    """Apply the steps to a value, one after the other."""
     for step in steps:
         value = step.call(value, rng)
     return value

@@ -34,7 +34,7 @@ UNUSUAL = (FIRST, COLD)
 
 @dataclass
 class Pacing:
-    """The step times of one run, chosen while it goes on: only then is it known how many batches fit.
+    """The step times of one run, chosen while it runs, because only then it is known how many batches fit.
 
     ``batch_s``: about how long a worker needs for a batch; None: not known yet. ``ratios``: step times over what the
     workers need for a batch, one after the other.

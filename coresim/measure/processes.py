@@ -1,9 +1,8 @@
 """Fresh processes to measure in: spawned, single-threaded, each wait bounded, none left behind.
 
-A child is a new interpreter (never a fork: a fork after torch may hang), in a session of its own. It ends when
-its context ends, for any reason; should the parent die without a word, the child reads the end of a pipe that
-only the parent holds, and ends itself. What a child prints goes to a nameless file and is seen only as the
-last line of an error.
+A child is a new interpreter (never a fork: a fork after torch may hang), in a session of its own. It ends when its
+context ends, for any reason. If the parent is killed, the child reads the end of a pipe that only the parent holds, and
+ends itself. A child's output goes to a nameless file; only its last line is shown, in an error.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ class Child(contextlib.AbstractContextManager["Child"]):
         cpu: the hardware thread to stay on, or None.
         doing: what errors say was going on.
         limited: whether libraries that obey the environment may run one thread only.
-        own_files: whether its temporary files go with it, wherever it is killed.
+        own_files: whether its temporary files are removed with it, even if it is killed.
     """
 
     def __init__(

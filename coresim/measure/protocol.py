@@ -1,4 +1,4 @@
-"""How anything is timed here: repeated, and never averaged with somebody else's work.
+"""The rules of timing: the work is repeated, and never averaged with somebody else's work.
 
 The rules, after pyperf (https://pyperf.readthedocs.io, "How to get reproducible benchmark results"):
 
@@ -20,7 +20,7 @@ import psutil
 
 from coresim.model.warning import HostWarning
 
-#: Told the fraction that is done.
+#: A function that is called with the fraction done.
 Progress = Callable[[float], None]
 
 DISTURBED = 1.5
@@ -28,7 +28,7 @@ WAITED = 0.1
 
 
 def part_of(progress: Progress, number: int, parts: int) -> Progress:
-    """Tells of one of several equal parts."""
+    """A progress function for one of several equal parts."""
     return lambda done: progress(min(1.0, (number + done) / parts))
 
 
@@ -37,7 +37,7 @@ class Context:
     """What a micro-benchmark is given.
 
     ``budget_s``: wall seconds that it may take; what must be done once is done even if it takes longer. ``progress`` is
-    told the fraction done, and reasons to trust its values less are appended to ``warnings``.
+    called with the fraction done, and reasons to trust its values less are appended to ``warnings``.
     """
 
     budget_s: float
@@ -105,7 +105,7 @@ def cleaned(turns: Sequence[Sequence[Timing]], name: str, warnings: list[HostWar
 
 
 def others_meter(sampled: Callable[[], float] = lambda: 0.0) -> Callable[[], float]:
-    """Begin to count; what is returned tells the cores that other programs have kept busy since.
+    """Begin to count; the function returned gives the cores that other programs have kept busy since.
 
     Others are all but this process, its children that have ended, and the sampler, which has ``sampled`` CPU seconds.
     """

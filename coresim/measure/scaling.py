@@ -1,4 +1,4 @@
-"""What a sample costs beside other workers, and for which share of their work threads hold the interpreter's lock."""
+"""The cost of a sample beside other workers, and the share of work for which threads hold the interpreter's lock."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WAITED = 0.25
 def speeds(found: Calibration, most: int) -> Iterator[Measurement]:
     """``scaling.K``: the same work, samples and collation, beside K - 1 other workers; processes up to ``most``.
 
-    Threads also wait for the interpreter's lock, which is no CPU time, so of them the samples that they finish count.
+    Threads also wait for the interpreter's lock, which takes no CPU time, so for threads the finished samples count.
     """
     threads = found.subject.threads
     measure, what = (thread_time, "thread seconds") if threads else (busy_cpu, "CPU time")

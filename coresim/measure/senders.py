@@ -1,8 +1,8 @@
 """The hand-over alone: 1, 2, 4 and 8 workers send the same batch again and again, and prepare nothing.
 
-What they feed says whether preparing or handing over limits a job on these cores. A little more could be fed: each
-batch is copied in its worker and once more to be sent, where torch collates into the memory that it sends. And how
-receiving changes with the number of senders is known for more workers than the job's own loader ran with
+The rate that they feed shows whether preparing or handing over limits a job on these cores. A job could feed a little
+more: here each batch is copied in its worker and once more to be sent, but torch collates into the memory that it
+sends. The runs also show how receiving changes with more workers than the job's own loader ran with
 (`coresim.model.receiving`).
 """
 
@@ -33,11 +33,11 @@ LEAST, STREAM = 4, 0.3
 def measure_senders(
     found: Calibration, subject: Subject, loader_of: Callable[[Workload], Subject], pin_memory: bool, seconds: float
 ) -> list[Measurement]:
-    """With as many of `COUNTS` as there is memory for, and as fit into so many seconds, `ROUNDS` times.
+    """Run as many of `COUNTS` as fit into the memory and into so many seconds, `ROUNDS` times.
 
     ``subject`` gives the batch, which may be smaller than those of the calibration; ``loader_of`` makes the loader that
-    sends it. Nothing is measured where threads prepare, where a batch takes one worker longer than that, or where a
-    batch cannot be copied.
+    sends it. Nothing is measured if threads prepare, if a batch takes one worker longer than that, or if it cannot be
+    copied.
     """
     batch_s = stats.mean([note.made - note.began for note in found.runs[0].trial.notes])
     if found.subject.threads or batch_s > seconds:

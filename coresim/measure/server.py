@@ -41,7 +41,7 @@ PRESSED = 4
 SIBLINGS = 1 / 3
 #: Of a calibration's time, that of small batches.
 SMALL_SHARE = 0.05
-#: How often a wait on the process is told of, and from when on, s.
+#: How often, and from when on, a wait for the process is reported, s.
 TICK_S, QUIET_S = 1.0, 5.0
 IMPORTING, BUILDING, RUNNING = "importing your module", "building the data set", "running the loader"
 WAITING = "waiting for a batch"
@@ -65,11 +65,11 @@ class Calibrated(NamedTuple):
 
 @dataclass(frozen=True)
 class Ask:
-    """One calibration that the process is told to make; see `coresim.measure.calibrate.calibrate`.
+    """A request for one calibration; see `coresim.measure.calibrate.calibrate`.
 
-    ``device``: for which the loader's own thread pins, where the process that measures has opened none itself.
-    ``pressure_s``: wall seconds of preparing samples beside cores that stream memory; 0: not at all.
-    ``seed``: which samples are drawn; with the same ones two profiles of a job are easier to compare.
+    ``device``: the device for which the loader's own thread pins, if the measuring process has opened none itself.
+    ``pressure_s``: wall seconds of preparing samples beside cores that stream memory; 0: not at all. ``seed``: which
+    samples are drawn; with the same ones two profiles of a job are easier to compare.
     """
 
     threads: bool = False
@@ -85,7 +85,7 @@ class Server:
     """A fresh process with the data set of ``spec``; use it in a ``with`` block.
 
     The data set's files exist already. ``build_timeout``: the longest that building may take, s; None: no limit.
-    ``tell`` is told what is going on. ``more(rig, message)`` runs in the process and answers all other messages.
+    ``tell`` is called with what is going on. ``more(rig, message)`` runs in the process and answers all other messages.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Server:
         self._child.__exit__()
 
     def _wait(self, what: str, began: float, most: float | None) -> tuple[str, Any]:
-        """The process's next message. How long it takes is told as progress; too long is an error."""
+        """The process's next message. A wait is reported as progress; too long a wait is an error."""
         while True:
             try:
                 return self._child.receive(TICK_S)
@@ -130,7 +130,7 @@ class Server:
                 raise InputError(f"{self._spec.target}: {what} took more than {most:g} s; {remedy}")
 
     def calibrate(self, ask: Ask, progress: Progress) -> Calibrated:
-        """As `coresim.measure.calibrate.calibrate`; ``progress`` is told the fraction done."""
+        """As `coresim.measure.calibrate.calibrate`; ``progress`` is called with the fraction done."""
         self._child.send(ask)
         while (message := self._receive(RUNNING))[0] == "running":
             progress(message[1])
@@ -147,15 +147,16 @@ class Server:
         return result_of(self._child, repeats * TIMEOUT)
 
     def ask(self, message: Any, doing: str = WAITING) -> Any:
-        """What the process answers to a message; ``doing``: what it does meanwhile.
+        """Send the process a message and return its answer; ``doing``: what it does meanwhile.
 
-        Told a path, it writes one collated batch there, as tensors where torch is, for a step that is measured alone.
+        If the message is a path, it writes one collated batch there, as tensors if torch is installed, for a step that
+        is measured alone.
         """
         self._child.send(message)
         return self._receive(doing)[1]
 
     def _receive(self, doing: str = WAITING) -> tuple[str, Any]:
-        """What the process says next; it may be silent for as long as a batch may take."""
+        """The process's next message; it may be silent for as long as a batch may take."""
         return self._wait(doing, time.monotonic(), START_TIMEOUT + PATIENCE)
 
 

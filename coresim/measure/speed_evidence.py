@@ -1,4 +1,4 @@
-"""From what was measured to s(k): the measurements of a profile as the evidence of `coresim.model.speed`.
+"""Turn the measurements of a profile into evidence for `coresim.model.speed`, and this into s(k).
 
 =================== =====================================================================================
 measurement          what it is
@@ -28,11 +28,11 @@ from coresim.model.speed_draws import Evidence, SpeedPoint
 
 #: A measured ratio is known no better than this: clocks, heat, placement.
 LEAST_DEVIATION = 0.01
-#: And a bandwidth no better than this, so that the ratio of two is known within 5.7 %: what two cores streamed over
-#: what one did was 0.96, 1.05, 1.06, 1.07 and 1.12 in five measurements in a row on a quiet virtual machine. Taken for
+#: And a bandwidth no better than this, so that the ratio of two is known within 5.7 %: the bandwidth of two cores over
+#: that of one was 0.96, 1.05, 1.06, 1.07 and 1.12 in five measurements in a row on a quiet virtual machine. Taken as
 #: exact, the lowest made s(10) 0.53, the others 0.77 to 0.81.
 BANDWIDTH_DEVIATION = 0.04
-#: s(k) is told for so many cores, or for as many as were measured.
+#: s(k) is given for so many cores, or for as many as were measured.
 MOST_CORES = 64
 #: A hypervisor that moves its CPUs lets two of them share a path to the memory at one moment, and have one each at the
 #: next. On one such machine two streamed 1.04 to 2.17 times as much as one, and samples beside a stream mostly took
@@ -61,7 +61,7 @@ def speed_table(found: Sequence[Measurement], host: HostFacts, sample_bytes: flo
 def evidence(found: Sequence[Measurement], host: HostFacts, sample_bytes: float | None = None) -> Evidence:
     """The measurements as evidence, and what the host's own facts add.
 
-    On a virtual machine the clock is none of them, because other cores of the processor work, or rest, meanwhile. In
+    On a virtual machine the clock is no evidence, because other cores of the processor work, or rest, meanwhile. In
     eight measurements within ten minutes, two cores of such a machine spun 0.64 to 1.12 times as fast as one.
     """
     scaling = _named(found, "scaling.")

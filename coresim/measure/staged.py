@@ -137,7 +137,7 @@ class StagedPipe(Pipe):
     def _fetch(self) -> None:
         """Samples join a batch in the order in which they are fetched, so that a slow one holds up no other.
 
-        Who completes a batch waits with it for room, and with it all that have fetched one more sample.
+        A thread that completes a batch waits with it for room; so do all threads that have fetched one more sample.
         """
         first = self._steps[:1]
         rng = np.random.default_rng()

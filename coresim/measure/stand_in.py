@@ -1,9 +1,9 @@
 """A small loader of our own as a subject, for a host without torch: worker processes, shared memory, the same protocol.
 
-What it shares with PyTorch's ``DataLoader``: batches are dealt to workers by turns and given in order,
-``prefetch_factor`` per worker are out, arrays lie in memory whose file descriptors the trainer asks a thread of the
-batch's maker for, and all else is pickled through one queue. What it lacks is torch's own cost per tensor; an answer
-that rests on it says so.
+Like PyTorch's ``DataLoader``, it deals batches to workers by turns and gives them in order, with ``prefetch_factor``
+batches out per worker. Arrays lie in shared memory, whose file descriptors the trainer gets from a thread of the
+batch's maker; all else is pickled through one queue. It lacks torch's own cost per tensor; an answer that rests on it
+says so.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class StandInSubject(Subject):
     """The workload in our own loader.
 
     Raises:
-        MissingPartError: its workers are to call a function when they start.
+        MissingPartError: the job has a function for workers to call when they start.
     """
 
     loader = "coresim's own small loader, as torch was not installed"

@@ -1,4 +1,4 @@
-"""Where the step time of a campaign comes from: measured on this host's device, recorded elsewhere, or given.
+"""Find the step time of a campaign: measured on this host's device, recorded elsewhere, or given.
 
 The first that applies: the time that the user gives; the user's own step, measured; a record of the GPU that the
 user names; a built-in network, measured, where there is a CUDA device (or on the CPU, where that is asked for);
@@ -31,7 +31,7 @@ SECONDS = 5.0
 CPU_BATCH, CPU_SECONDS, CPU_REPEATS = 4, 2.0, 3
 #: Relative standard uncertainty of that: 16 to 32 samples took 1.1 to 1.2 times as long (ResNets and ViT, one thread).
 PROPORTION = 0.1
-#: A step of the whole batch that takes the CPU so long at the most, s, is timed itself.
+#: If a step of the whole batch takes the CPU at most this long, s, it is timed itself.
 CPU_STEP_S = 0.3
 #: What times a step: `coresim.measure.accelerator.measure_accelerator`, or `coresim.measure.server.Server.time_step`.
 Timer = Callable[[AcceleratorConfig], AcceleratorResult]
@@ -40,7 +40,7 @@ _TORCH_PRECISIONS = {"mixed": "bf16", "fp32": "fp32", "tf32": "fp32"}
 
 @dataclass(frozen=True)
 class StepRequest:
-    """What the user says of the training step; None where nothing.
+    """What the user says about the training step; None: nothing.
 
     Attributes:
         step: ``package.module:name`` of ``train_step(batch)`` or of a factory of one.

@@ -36,8 +36,8 @@ DROPPED = "pages dropped before, checked with mincore"
 def measure_storage(files: Sequence[Path], context: Context) -> list[Measurement]:
     """Measure ``storage.cold.read`` and ``storage.cold.bandwidth`` (s/sample, B/s), in one process after another.
 
-    Of the files, one at least, `FILES` are read. Where the page cache cannot be emptied, nothing is measured and a
-    warning says so.
+    At most `FILES` of the files are read, and at least one. If the page cache cannot be emptied, nothing is measured
+    and a warning says so.
 
     Raises:
         InputError: a file cannot be read.

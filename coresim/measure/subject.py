@@ -51,7 +51,7 @@ class Pipe:
         raise NotImplementedError
 
     def stop(self) -> int:
-        """Deal no more batches; how many are still to come."""
+        """Deal no more batches; return how many are still to come."""
         return 0
 
     def pids(self) -> tuple[int, ...]:

@@ -120,10 +120,10 @@ def _cores_of_cpuinfo(blocks: list[dict[str, str]], online: Iterable[int]) -> di
 
 @contextmanager
 def on_cpus(cpus: Sequence[int]) -> Iterator[None]:
-    """This process with all its threads, and the processes that it forks, on these CPUs; each thread's own come back.
+    """Keep this process, its threads and its forks on these CPUs; afterwards each thread gets its own CPUs back.
 
-    A mask is a thread's (https://man7.org/linux/man-pages/man2/sched_setaffinity.2.html): those that exist already,
-    such as the one in which autograd launches the backward pass, keep theirs when another's is changed.
+    A mask belongs to a thread (https://man7.org/linux/man-pages/man2/sched_setaffinity.2.html): threads that exist
+    already, such as the one in which autograd launches the backward pass, keep theirs when another's changes.
     """
     own: dict[int, set[int]] = {}
     allowed = os.sched_getaffinity(0)

@@ -1,9 +1,8 @@
 """A job's own ``DataLoader`` as a subject: its data set, sampler, collate function and workers, with notes.
 
 Nothing of the job is wrapped or copied. A worker calls the loader's ``worker_init_fn`` before it makes its fetcher,
-the object that prepares a batch (``torch/utils/data/_utils/worker.py``). Ours calls the job's own, and then puts a
-fetcher that notes what each part costs in the place of torch's. With a fork nothing is pickled; other start methods
-work too.
+the object that prepares a batch (``torch/utils/data/_utils/worker.py``). Ours calls the job's own, and then replaces
+torch's fetcher by one that notes what each part costs. With a fork nothing is pickled; other start methods work too.
 """
 
 from __future__ import annotations

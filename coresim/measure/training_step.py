@@ -1,4 +1,4 @@
-"""One training step on a device, alone and beside busy cores, and copies to it; the same for every device.
+"""Time one training step on a device, alone and beside busy cores, and copies to it; the same for every device.
 
 All is timed by the device's own clock and by the host's.
 """
@@ -52,7 +52,7 @@ class WarmUp(NamedTuple):
 def time_steps(step: Step, batch: Any, device: Device, count: int) -> tuple[float, ...]:
     """Device seconds of each of ``count`` steps launched back to back, with no wait between them.
 
-    One step more is run first, and not counted: it alone finds the device idle.
+    One more step runs first and does not count, because only that one finds the device idle.
     """
     device.synchronise()
     marks = []
@@ -128,8 +128,8 @@ def waits_for_device(step: Step, batch: Any, device: Device) -> bool:
     """Whether the step function waits for the device before it returns.
 
     The device is held up by a known time before the step. A function that then returns later by more than half
-    of it has waited. (Return time beside device end alone takes a step that is bound by its launches for one that
-    waits.) The hold is a quarter of the return time, so that the launch queue does not fill up behind it.
+    of it has waited. (To compare only the return with the device's end would take a step bound by its launches for one
+    that waits.) The hold is a quarter of the return time, so that the launch queue does not fill up behind it.
     """
     if not device.asynchronous:
         return True
@@ -167,8 +167,8 @@ def _launched(step: Step, batch: Any, device: Device, hold: float = 0.0) -> _Lau
 def measure_busy(step: Step, batch: Any, device: Device, levels: Sequence[int], count: int) -> list[Measurement]:
     """``accelerator.step.busy.K`` in s/step for each K in ``levels``: the step with K processes busy beside it.
 
-    A device that works while the host goes on is held until the step is launched: slow launches are costs of their own,
-    and the device is no slower for them (``calibration/probe_idle.py``).
+    An asynchronous device is held until the step is launched: slow launches are a cost of their own, and do not make
+    the device slower (``calibration/probe_idle.py``).
     """
     found = []
     hold = LONG_HOLD * max(_launched(step, batch, device).wall, SHORTEST_HOLD)
@@ -213,8 +213,8 @@ def measure_copies(batch: Any, device: Device) -> list[Measurement]:
 
     The first is between device events around it; the second is by the host's clock until the device is done, as a
     trainer waits for it. Up to `COPIES` batches are copied in turn, so that large ones come from memory and not from a
-    cache: those of a training are new each time. None where the CPU is the device, which reads host memory as it is,
-    nor of a batch without tensors.
+    cache: those of a training are new each time. The list is empty if the CPU is the device, which reads host memory as
+    it is, and for a batch without tensors.
     """
     size = batch_bytes(batch) if device.asynchronous else 0
     if not size:

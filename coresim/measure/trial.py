@@ -31,8 +31,8 @@ class TimedStep(NamedTuple):
         start, end: of the step on the device; of several ranks, the end of the last one's.
         cpu: CPU time of the trainer to receive the batch, and to free the one before.
         queued: seconds meanwhile in which the trainer wanted a core and had none, where the system tells.
-        freed: of ``cpu``, what freeing the batch before took.
-        launch: seconds until the call that launches the step had returned, and the copy before it; 0 where none does.
+        freed: the part of ``cpu`` that freed the batch before.
+        launch: seconds for the copy and the call that launches the step; 0 if no call launches it.
     """
 
     asked: float
@@ -60,7 +60,7 @@ class Trial:
 
     @property
     def uncovered(self) -> float:
-        """Share of the window in which the device was in no step, be it at work or waiting for launches."""
+        """Share of the window in which no step was under way on the device, at work or waiting for launches."""
         span = self.steps[-1].end - self.before
         return 1.0 - sum(step.end - step.start for step in self.steps) / span if span > 0 else 0.0
 
@@ -105,8 +105,8 @@ def run_trial(
         steps_s: seconds of each step on the device.
         warm_up: steps that do not count, at least one.
         wait: blocks until a moment of the clock.
-        join: of several ranks, waits for all and gives the latest moment at which one's device will be done.
-        take: told each batch when it is in the trainer's hands.
+        join: with several ranks, waits for all and gives the latest moment at which a rank's device will be done.
+        take: called with each batch when the trainer has it.
         clock, cpu_clock, queue_clock: wall seconds; those of the trainer's thread on a core, and waiting for one.
     """
     found: list[TimedStep] = []

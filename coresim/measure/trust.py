@@ -47,7 +47,7 @@ def warnings_of(found: Calibration) -> list[HostWarning]:
 
 
 def agreeing(run: Callable[[], Calibration]) -> Calibration:
-    """What ``run`` measures, again while its parts contradict one another.
+    """What ``run`` measures; it runs again while its parts contradict one another.
 
     Raises:
         CoresimError: they did so `TIMES` times.
@@ -65,8 +65,8 @@ def agreeing(run: Callable[[], Calibration]) -> Calibration:
 def contradiction(found: Calibration) -> float:
     """The share by which one worker's batches took longer than the sum of their parts; 0 where none can be told.
 
-    A batch's time is the wall time between batches in the trainer's hands, which the parts do not use. That is the
-    trainer's own time where batches wait for it. Of stages, other threads make parts of a batch.
+    A batch's time is the wall time between batches in the trainer's hands, which the parts do not use. If batches wait
+    for the trainer, that is its own time. With stages, other threads make parts of a batch.
     """
     missed = list[float]()
     for run in () if found.subject.threads else found.of(1):

@@ -24,7 +24,7 @@ HOW = "time without a core, of each round's run with the most samples that waite
 
 
 def waits_of(found: Calibration, lone: Sequence[CalibrationRun]) -> list[list[float]]:
-    """Seconds that samples waited, by run; empty if not notable. Of option 3, the time of its fetching threads."""
+    """Seconds that samples waited, by run; empty if not notable. For option 3, the time of its fetching threads."""
     if found.subject.threads:
         per_run = [[note.fetch / len(note.wall) for note in run.later] for run in lone]
         whole = sum(sum(note.wall) + note.fetch for run in lone for note in run.later)
@@ -41,11 +41,11 @@ def waits_of(found: Calibration, lone: Sequence[CalibrationRun]) -> list[list[fl
 
 
 def busiest(found: Calibration, lone: Sequence[CalibrationRun]) -> list[CalibrationRun]:
-    """The runs that CPU times come from if samples wait: with the most workers that together want one core at most.
+    """The runs whose CPU times count if samples wait: those with the most workers that together want at most one core.
 
     More workers slow one another down. Each worker made a batch after its first. All runs have the same number of
-    workers, and they are `ROUNDS` at least, disturbed ones included if there are too few others, or as many as there
-    are with the fewest workers; else those with the fewest count.
+    workers. They are at least `ROUNDS`, with disturbed ones if there are too few others, or as many as there are with
+    the fewest workers; if not, the runs with the fewest workers count.
     """
     for count in sorted(found.counts, reverse=True):
         runs = [run for run in found.of(count) if len(run.later) > count and count * duty_of(run.later) <= 1.0]

@@ -33,8 +33,8 @@ def leave_inherited() -> None:
     """Let a fork's garbage collector leave alone what the fork inherited; called in the fork.
 
     Its first full collection visits every inherited object and copies the pages, once in a fork's life: 107 to 136 ms
-    with the 174,000 objects of ``import torch``, while nothing is handed over. A run of seconds would tell it as a cost
-    of every batch.
+    with the 174,000 objects of ``import torch``, while nothing is handed over. A run of a few seconds would report it
+    as a cost of every batch.
     """
     gc.freeze()
 
@@ -52,7 +52,7 @@ def memory_of(pid: int) -> WorkerMemory | None:
 
 
 def room_for(workers: Sequence[WorkerMemory], batches: int) -> int:
-    """How many workers like these, each with so many bytes of batches, a share of the free memory has room for."""
+    """How many such workers, each with so many bytes of batches, fit into a share of the free memory."""
     private = max((memory.private for memory in workers), default=0)
     free, shared = available_memory(), shared_memory()[1]
     return int(

@@ -40,7 +40,7 @@ def worker_pool(job: Callable[..., Any], *args: Any, cpus: Sequence[int], doing:
 
 
 def serve(link: Link, make: Callable[..., Callable[[], object]], *args: Any) -> None:
-    """A worker's life: it is told for how long to time its work, and for which share of the time to go on with it."""
+    """The loop of a worker: it gets how long to time its work, and for which share of the time to go on with it."""
     work = make(*args)
     link.send(("ready", None))
     while True:
@@ -54,7 +54,7 @@ def serve(link: Link, make: Callable[..., Callable[[], object]], *args: Any) -> 
 
 
 def press(children: Sequence[Child], count: int, rate: float) -> contextlib.AbstractContextManager[None]:
-    """When it returns, so many of them work for that share of the time, and the others rest."""
+    """Let so many of them work for that share of the time, and the others rest; returns when they do."""
     for place, child in enumerate(children):
         child.send((None, rate if place < count else 0.0))
     for child in children:
