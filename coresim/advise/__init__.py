@@ -1,1 +1,1 @@
-"""From a scenario to advice: sweeps, the recommendation, the verdict."""
+"""Turn a scenario into advice: sweeps, the recommendation, the verdict."""

@@ -1,4 +1,4 @@
-"""What a job's counters say of its bottleneck, in the words of `coresim.advise.verdict`, and what they cannot say."""
+"""The bottleneck of a job by its counters, in the words of `coresim.advise.verdict`, and what counters cannot show."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from coresim.model.activity import Process, Tick
 
 #: Shares above which something counts as busy throughout, and below which a GPU counts as idle in a tick.
 FULL, ZERO = 0.9, 0.05
-#: A share of the ticks: what is there in fewer is no worker.
+#: A process that is there in a smaller share of the ticks is no worker.
 PRESENT = 0.1
 #: A notable share of the time.
 NOTABLE = 0.2
@@ -33,18 +33,18 @@ class Activity:
     Attributes:
         verdict: what holds it back, or `UNKNOWN`.
         seconds: how long it was watched: the start-up before its first worker worked, the work, and the end after its
-            last did. All that follows is of the work, but for the stretches.
+            last did. All that follows covers the work only, except the stretches.
         start_s, end_s: the start-up's and the end's seconds; 0 where there were no workers.
         gpu: mean utilisation of the GPUs, a share; None if no GPU was read.
         zero_runs: lengths in ticks of the stretches in which all GPUs were idle.
         trainers: processes that trained at once, at the most: one for each rank.
-        main_cores: of a trainer; of several, the mean.
+        main_cores: cores of a trainer; with several, their mean.
         worker_cores: of each worker while it was there. Processes that follow each other, as a loader starts them for
             each epoch, are one worker.
         worker_states: of each of these, shares of the ticks by what the kernel said of it: R runs, S sleeps, D waits.
-        generations: processes that a worker was, at the most.
-        busy_runs, wait_runs: lengths in ticks of the stretches in which the job had all cores busy that it may use, and
-            in which the host's CPUs or a process of the job waited for a device.
+        generations: the most processes that one worker was in turn.
+        busy_runs, wait_runs: lengths in ticks of the stretches in which the job kept all cores busy that it may use,
+            and in which the host's CPUs or a process of the job waited for a device.
         io_wait: share of the ticks in which a worker waited for a device, or the host's CPUs for a disk.
         faults: page faults per second of the job.
     """

@@ -13,7 +13,7 @@ from coresim.model.scenario import Scenario
 
 #: Prefetch factors that are tried beside the scenario's own.
 FACTORS = (1, 2, 4, 8)
-#: Workers for each core at the most; and where samples wait, without a core, at the least as many as this in all.
+#: The most workers for each core; if samples wait without a core, at least this many in all.
 PER_CORE, WAITING = 4, 64
 MOST_WORKERS = 256
 #: Worker counts are all tried up to here; beyond it those that differ by a sixteenth.
@@ -61,7 +61,7 @@ def ladder(scenario: Scenario, option: Option, cores: float) -> list[JobSetting]
 
 
 def widest(scenario: Scenario, option: Option, cores: float) -> JobSetting:
-    """The most workers and credits worth trying, whether they fit into memory or not: no bound is looser than its."""
+    """The most workers and credits worth trying, whether they fit into memory or not: their bounds are the loosest."""
     return _setting(scenario, option, cores, most_workers(scenario, option, cores), FACTORS[-1])
 
 

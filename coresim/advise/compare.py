@@ -55,7 +55,7 @@ class Comparison:
         return tuple(change for change in self.changes if change.is_over(limit))
 
     def untold(self, limit: float) -> tuple[Change, ...]:
-        """Changes of which the profiles do not tell whether they are over ``limit``."""
+        """Changes for which the profiles cannot decide whether they are over ``limit``."""
         return tuple(change for change in self.changes if change.is_untold(limit))
 
 

@@ -1,4 +1,4 @@
-"""Curves over core counts; what cannot matter is not simulated: far too few cores, and more than saturate."""
+"""Curves over core counts, without simulating those that cannot matter: far too few cores, and more than saturate."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def curve(scenario: Scenario, option: Option, counts: Iterable[int], study: Stud
     """The best setting at each core count, in rising order, with its estimate.
 
     Far from the target (`coresim.advise.starved`) the workers and what uncertain inputs add come from the bounds.
-    Once a part of the counts holds one from which nothing is left to gain, its setting and its estimate stay for all
-    later ones: another core never made a run longer, so they are within noise of every later one's.
+    Once nothing is left to gain at some count, its setting and estimate stand for all later counts: another core never
+    makes a run longer, so they are within noise of the later ones.
     """
     left, points = sorted(counts), list[Point]()
     most, total = left[-1] if left else 0, len(left)

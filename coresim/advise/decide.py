@@ -1,4 +1,4 @@
-"""The decision of a recommendation: each option's curve and answer, which of them, and what the host's own cores do."""
+"""The decision of a recommendation: each option's curve and answer, the chosen one, and the host's own cores."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def decide(
     max_cores: int | None = None,
     confidence: float = CONFIDENCE,
 ) -> Decision:
-    """What `recommend` says of cores and settings, without its evidence: of one setting one estimate throughout."""
+    """Decide on cores and settings for `recommend`, without its evidence; each setting has one estimate throughout."""
     if max_cores is not None and max_cores < 1:
         raise InputError(f"max_cores = {max_cores}: at least 1 is needed")
     target = scenario.target.gpu_idle

@@ -65,17 +65,17 @@ class Change:
         return 1.0 / (1.0 + self.low) - 1.0 if self.low > -1.0 else math.inf
 
     def is_over(self, limit: float) -> bool:
-        """Whether it is really a change for the worse, and one by more than ``limit``, a share of the old cost."""
+        """Whether it is a real change for the worse, by more than ``limit``, a share of the old cost."""
         return self.is_real and self.loss > limit
 
     def is_untold(self, limit: float) -> bool:
-        """Whether it is not over the limit, and yet its interval holds a loss that is, of the whole it is a part of."""
+        """Whether it is undecided: not over the limit, but its weighted interval holds a loss over it."""
         return not self.is_over(limit) and self.weight * self.most_loss > limit
 
     def processes_to_tell(self, limit: float) -> int | None:
-        """Fresh processes of each profile with which the interval would tell, were the difference what it is now.
+        """Fresh processes of each profile that would decide it, if the difference stayed as it is now.
 
-        None where no spread is known, or `MOST_PROCESSES` would not do.
+        None if no spread is known, or if `MOST_PROCESSES` would not be enough.
         """
         cost = math.log1p(self.loss)
         # Over the limit it can be told from nothing; below what would matter, from that.

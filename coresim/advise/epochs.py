@@ -30,7 +30,7 @@ class EpochStart:
 
 
 def epoch_start(scenario: Scenario, point: Point, study: Study) -> EpochStart | None:
-    """By simulation of short epochs at one setting; None for option 1, which starts no workers.
+    """Simulate short epochs at one setting; None for option 1, which starts no workers.
 
     An epoch is long enough for the line to fill and to run on, so that what its start costs no longer depends on its
     length: a longer one loses the same.

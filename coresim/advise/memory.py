@@ -49,7 +49,7 @@ class Memory:
 
     @property
     def short_of(self) -> tuple[str, float, float] | None:
-        """What is too small, its bytes, and the bytes that are needed of it; None where everything fits."""
+        """The memory that is too small, its bytes, and the bytes needed; None if everything fits."""
         if self.shm_size is not None and not self.fits_shm:
             return "/dev/shm", self.shm_size, self.batches
         if self.ram_size is not None and not self.fits_ram:
@@ -59,7 +59,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class MemoryCap:
-    """Workers per accelerator that memory stops at, how many were wanted, and what those would take."""
+    """The workers per accelerator at which memory stops, how many were wanted, and the memory that those would take."""
 
     workers: int
     wanted: int

@@ -39,10 +39,10 @@ class OwnHost:
 def own_host(
     scenario: Scenario, curve: Iterable[Point], sure: Point | None, answer: Point, study: Study
 ) -> OwnHost | None:
-    """The best on the cores that are there, beside the setting that the scenario gives; None: it has no cores.
+    """The best setting on the host's own cores, beside the setting that the scenario gives; None: it has no cores.
 
-    ``curve``: of the recommended option; ``sure``, ``answer``: the surer and the recommended point. With as many cores
-    as one of these has the same is said.
+    ``curve``: of the recommended option; ``sure``, ``answer``: the surer and the recommended point. If one of these has
+    as many cores as the host, it is the answer.
     """
     if scenario.host.cores is None:
         return None

@@ -1,4 +1,4 @@
-"""What a remedy costs besides cores, in this job's own numbers: words, or none where a size is not known."""
+"""The price of a remedy besides cores, in this job's own numbers: words, or none if a size is not known."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from coresim.model.scenario import Scenario
 from coresim.model.storage import data_bytes
 from coresim.units import format_bytes, format_duration
 
-#: Fewer samples are a piece of a set, or a stand-in for one, and price nothing: prices are then for a million.
+#: Fewer samples are a piece of a set, or a stand-in for one; prices are then for a million samples.
 LEAST_SET, MILLION = 1000, 1e6
 
 
 def samples(scenario: Scenario) -> float | None:
     """Samples of the set: as given, or its bytes over those of a sample; None where that is not known.
 
-    So few that they can only be a piece to try things out with are not the set.
+    A number so small that it can only be a piece for trying things out does not count as the set.
     """
     work = scenario.workload
     known: float | None = work.samples_per_epoch

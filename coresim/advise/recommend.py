@@ -19,7 +19,7 @@ from coresim.model.scenario import Scenario
 from coresim.theory.bounds import LowerBound, lower_bound_cores
 from coresim.theory.capacity import saturation
 
-#: From this ratio of the two answers' cores on it is said what leaves them apart.
+#: From this ratio of the two answers' cores on, the recommendation names the input that sets them apart.
 WIDE = 1.25
 
 
@@ -32,7 +32,7 @@ class Recommendation(Decision):
         cores_low, cores_high: fewest cores whose interval reaches, and lies within, the target; None if there are none.
         verdict: what binds at ``point``; where none meets the target, at the most cores that were tried.
         lower_bound: cores below which no schedule reaches the target.
-        saturating_cores: fewest cores that do 95 % of the work that any number can; None: not known by its s(k).
+        saturating_cores: fewest cores that do 95 % of the work that any number can do; None: s(k) does not tell.
         elasticities: what moves GPU idle at ``point``, the strongest first.
         epoch_start: what each start of an epoch costs at ``point``; None for option 1.
         unlimited: what library threads do to ``point`` where nothing limits them; None: nothing, or not known.
@@ -53,7 +53,7 @@ class Recommendation(Decision):
 
     @property
     def doubt(self) -> Uncertain | None:
-        """The input to know better first, where the two answers are more than a quarter apart; None: they are not."""
+        """The input to know better first, if the two answers are more than a quarter apart; otherwise None."""
         apart = self.sure is None or self.sure.cores > WIDE * self.point.cores
         return next(iter(self.uncertain), None) if self.meets_target and apart else None
 
@@ -106,7 +106,7 @@ def recommend(
 
 
 def _lower_bound(scenario: Scenario, point: Point, target: float) -> LowerBound:
-    """With the most workers and credits that were tried; of the host that all accelerators share, for each."""
+    """The bound with the most workers and credits that were tried; of the shared host, per accelerator."""
     pipeline = pipeline_of(widest(scenario, point.option, point.cores))
     found, count = lower_bound_cores(pipeline, target), scenario.accelerator.count
     if count == 1 or found.whole is None:

@@ -1,4 +1,4 @@
-"""From a curve to its decisive counts: the fewest cores within the target, and the fewest that surely are."""
+"""Refine a curve at its decisive counts: the fewest cores within the target, and the fewest that surely are."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class OptionAnswer:
     Attributes:
         answer: within the target as likely as not; None: no point is.
         sure: within it with the confidence that is asked for; None: no point is.
-        capped: of the answer, or of the most cores that were tried; None: more workers and credits would not help.
+        capped: where memory stops the answer, or the most cores tried; None: more workers and credits would not help.
     """
 
     option: Option
@@ -50,7 +50,7 @@ class OptionAnswer:
 
 
 def check_confidence(confidence: float) -> None:
-    """Whether it can be the probability of the surer answer.
+    """Check that it can be the probability of the surer answer.
 
     Raises:
         InputError: it cannot.
@@ -76,8 +76,8 @@ def refine(scenario: Scenario, points: Sequence[Point], confidence: float, study
     """Search every setting at the counts that decide.
 
     A curve's points are the best of a few settings, at some counts. With the same setting another core never lengthens
-    a run, so a count is decisive where it is the fewest that reaches a probability, or the most that does not: there
-    all workers and credits are tried. ``capped`` is left for `coresim.advise.decide`.
+    a run, so two counts are decisive: the fewest that reaches a probability, and the most that does not. There all
+    workers and credits are tried. `coresim.advise.decide` fills in ``capped``.
     """
     option, target = points[0].option, scenario.target.gpu_idle
     found = {point.cores: point for point in points}
@@ -162,9 +162,9 @@ def searched(scenario: Scenario, option: Option, cores: float, study: Study) -> 
 def fewest_workers(scenario: Scenario, best: Point, share: float, study: Study) -> Point:
     """The setting with the fewest workers, and of these with the least memory, that is as good with the same cores.
 
-    As good: within the target with probability ``share``, and the same idle within the noise of simulating. Of worker
-    counts that differ by an eighth short runs say which may be. These are simulated until one is as good, with what
-    uncertain inputs add only where the setting does not idle more without it.
+    *As good* means within the target with probability ``share``, and the same idle within the noise of simulating.
+    Short runs of worker counts that differ by an eighth show which may be. These are simulated until one is as good,
+    with what uncertain inputs add only where the setting does not idle more without it.
     """
     target = scenario.target.gpu_idle
     alone = study.planned(most=study.plan.least, inputs=0)
@@ -207,7 +207,7 @@ def agreeing(there: Point | None, found: Point, answer: Point, target: float) ->
 
 
 def _never_worse(scenario: Scenario, found: dict[int, Point], first: int, study: Study) -> None:
-    """What is good with fewer cores is so with more: no later point may idle more than the one before it."""
+    """More cores are never worse: no later point may idle more than the one before it."""
     before = found[first]
     for cores in sorted(count for count in found if count > first):
         point = found[cores]

@@ -1,7 +1,8 @@
-"""The remedies: each changes the scenario, and rests on something.
+"""The remedies: what each one changes in the scenario, and what it rests on.
 
-``measured`` is the scenario's own numbers alone, ``recorded`` a table of ours, of another machine, ``assumed`` a range
-that is stated, for want of a measurement. What is not measured has a gentle and a hopeful change.
+A ``measured`` remedy uses only the scenario's own numbers, a ``recorded`` one a table of ours from another machine, an
+``assumed`` one a stated range, because no measurement exists. Remedies that are not measured have a gentle and a
+hopeful change.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from coresim.model.service import ZERO
 
 #: What a remedy may rest on, the surest first.
 PROVENANCES = ("measured", "recorded", "assumed")
-#: Share of the preparation below which decoding is nothing to spare: less than the spread between fresh processes.
+#: Below this share of the preparation, sparing the decoding gains nothing: it is less than the spread between fresh
+#: processes.
 LEAST_DECODE = 0.05
 
 
@@ -35,7 +37,7 @@ class Remedy:
         more: ``workers`` or ``cores`` where more of them is the remedy.
         numbers: the price in this job's own numbers, where they are known.
         possible: whether nothing known speaks against it.
-        alone: whether the step runs on the cores and not beside them, so that nothing overlaps.
+        alone: whether the step runs on the CPU cores, so that nothing overlaps.
         decodes: whether it spares decoding, and so fits only a job that decodes.
     """
 
@@ -64,7 +66,7 @@ class Remedy:
         return f"{self.price}: {numbers}" if numbers else self.price
 
 
-#: In the order in which they cost. Ranges without a source are ours, wide on purpose; a measurement replaces them.
+#: In the order of their costs. Ranges without a source are ours, wide on purpose; a measurement replaces them.
 REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "one-library-thread",

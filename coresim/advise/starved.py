@@ -1,6 +1,6 @@
 """Short runs of a fleet plan, and settings that stay far from the target: too few cores, slow reads, or no overlap.
 
-Far from the target one thing is busy all the time, and a simulation comes out within a few points of its bound
+Far from the target one thing is busy all the time, and a simulation is within a few points of its bound
 (`coresim.theory.bounds`): two short runs show by how many. The effect of uncertain inputs needs no simulation.
 
 * *Too few cores.* R GPUs share F CPU seconds per second, and a batch takes D: 1 - idle = g F / (R D) is a product of
@@ -42,7 +42,7 @@ def predicted(setting: JobSetting, study: Study) -> Estimate:
 
 
 def brief(plan: Plan, pipeline: Pipeline) -> Plan:
-    """The plan with the steps of a window shared by the host's GPUs, each of which gives as much to the mean.
+    """The plan with the steps of a window shared by the host's GPUs, each of which counts equally in the mean.
 
     The line is filled as before where the window is as long as that; at the least it is filled once (a run that may not
     grow discards half of its steps at the most, `coresim.sim.estimate.run_length`).

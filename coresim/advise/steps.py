@@ -1,4 +1,4 @@
-"""The answer where nobody knows how long a training step takes: for a rate of samples, and for a few step times."""
+"""The answer if the time of a training step is not known: for a rate of samples, and for a few step times."""
 
 from __future__ import annotations
 

@@ -66,20 +66,20 @@ class Study:
 
     @cached_property
     def rough(self) -> Study:
-        """With a cheaper plan, to choose between settings that are then simulated in full."""
+        """The same with a cheaper plan, to choose between settings that are then simulated in full."""
         steps, scatter = max(60, self.plan.steps // 3), 2 * self.plan.scatter
         return self.planned(steps=steps, least=1, most=1, inputs=0, scatter=scatter, cycles=ROUGH_CYCLES, settle=False)
 
     @cached_property
     def brief(self) -> Study:
-        """With a few full runs of the inputs as they are, which a longer simulation goes on from."""
+        """The same with a few full runs of the unchanged inputs, which a longer simulation continues."""
         few = min(FEW, self.plan.least)
         return self.planned(least=few, most=few, inputs=0)
 
     @cached_property
     def first_pass(self) -> Study:
-        """With as few full runs as will do, and no more than a longer simulation begins with."""
-        # Where they may stop the intervals of four hold less often than they say (`tests/together/test_coverage.py`).
+        """The same with the fewest full runs that are enough, with which a longer simulation begins."""
+        # If these may stop, the intervals of four runs hold less often than stated (`tests/together/test_coverage.py`).
         return self.planned(least=min(FEW + 1, self.plan.least), most=self.plan.least)
 
 
@@ -104,7 +104,7 @@ def predict(setting: JobSetting, study: Study) -> Estimate:
 
 
 def sure_enough(setting: JobSetting, confidence: float, study: Study) -> Estimate:
-    """One setting, of the fewest runs where these say that no more of them make it as sure as that."""
+    """Predict a setting; stop after the fewest runs if these show that more cannot make it as sure as that."""
     found = predict(setting, study.first_pass)
     sure = found.probability_at_best(setting.scenario.target.gpu_idle) >= confidence
     return predict(setting, study) if sure else found
@@ -132,12 +132,12 @@ def best_point(scenario: Scenario, option: Option, cores: float, study: Study) -
 def choose(tried: Sequence[JobSetting], study: Study, stride: float = 4.0, confidence: float = 0.0) -> Point:
     """The setting with the least memory that is within noise of the one that idles least, all with as many cores.
 
-    Short runs of all that no bound forbids choose between them. They may see none of the stalls that are rare, and take
-    a setting with too few credits: so where it idles notably more in full, settings of ``stride`` times its memory, and
-    so on, are simulated in full, too. So they are where the setting is less sure to be within the target than
-    ``confidence``, because inputs may be worse than they are said to be: then the first that is so sure is chosen. Not
-    where in short runs none is within the target, and the best one surely is not. What uncertain inputs add is left out
-    where it cannot matter to the choice.
+    Short runs of all settings that no bound forbids choose between them. They may miss rare stalls, and so take a
+    setting with too few credits. So if it idles notably more in a full simulation, settings of ``stride`` times its
+    memory, and so on, are simulated in full, too. The same happens if the setting is less sure to be within the target
+    than ``confidence``, because inputs may be worse than stated: then the first that is so sure is chosen. It does not
+    happen if in short runs none is within the target, and the best one surely is not. What uncertain inputs add is left
+    out if it cannot matter to the choice.
     """
     target = tried[0].scenario.target.gpu_idle
 
@@ -197,7 +197,7 @@ def bound_of(pipeline: Pipeline) -> float:
 
 
 def least_idle(setting: JobSetting) -> float:
-    """What `bound_of` gives for one setting, or a little less, in a moment: a search asks for it at very many."""
+    """`bound_of` for one setting, or a little less, computed quickly, because a search asks for very many settings."""
     least, by_worker, by_credit = _allowed(setting.scenario, setting.option, setting.cores)
     if by_credit < math.inf:
         by_credit *= batches_out(setting.scenario, setting.workers, setting.prefetch_factor)
@@ -231,9 +231,7 @@ def _allowed(scenario: Scenario, option: Option, cores: float) -> tuple[float, f
 
 
 def memory_cap(scenario: Scenario, point: Point, study: Study) -> MemoryCap | None:
-    """Where memory stops the workers and credits of option 2 short of what idles less with so many cores; None:
-    nowhere.
-    """
+    """Where memory stops option 2 below the workers and credits that idle less with so many cores; None: nowhere."""
     if point.option != Option.OVERLAPPED or scenario.stages:
         return None
     wanted, rough = beyond_memory(scenario, point.cores), study.rough

@@ -1,4 +1,4 @@
-"""What threads inside workers do to a recommended setting, where nothing limits them."""
+"""The effect of threads inside workers on a recommended setting, if nothing limits them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Unlimited:
 
 
 def unlimited(scenario: Scenario, point: Point, study: Study) -> Unlimited | None:
-    """None where libraries run no more threads than the prediction counts, or the cores have room for all."""
+    """The setting without a limit; None if libraries run no more threads than predicted, or all fit on the cores."""
     each = scenario.loader.default_threads
     if each <= scenario.loader.library_threads or scenario.stages:
         return None

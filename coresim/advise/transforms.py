@@ -71,14 +71,14 @@ def on_device(scenario: Scenario, share_left: float, seconds_per_sample: float) 
 
 @transform
 def decoder(scenario: Scenario, /, spared: float, **factors: float) -> Scenario:
-    """A share of the preparation is spared, at the most all that is known to decode; other times are multiplied."""
+    """Spare a share of the preparation, at most all that is known to decode; multiply other times."""
     known = scenario.workload.decode_share
     return times(preprocess=1.0 - (spared if known is None else min(spared, known)), **factors)(scenario)
 
 
 @transform
 def decode(scenario: Scenario, share_of_decode_left: float, seconds_per_sample: float) -> Scenario:
-    """Only the decoding moves: its share as the scenario gives it, else the half of it that JPEG jobs show."""
+    """Move only the decoding: its share as the scenario gives it, else half of the preparation, as JPEG jobs show."""
     share = 0.5 if scenario.workload.decode_share is None else scenario.workload.decode_share
     return on_device(1.0 - share * (1.0 - share_of_decode_left), seconds_per_sample)(scenario)
 

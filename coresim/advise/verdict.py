@@ -1,4 +1,4 @@
-"""What holds the accelerator back, by asking what would help: each cause is removed in turn and simulated."""
+"""Find what holds the accelerator back: remove each possible cause in turn, and simulate."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from coresim.theory.capacity import saturation
 GPU_BOUND = "GPU-bound"
 #: Times of what workers do.
 WORK = ("preprocess", "collate", "send")
-#: Removing a cause helps little where it takes away less than this share of what the target is missed by.
+#: Removing a cause helps little if it takes away less than this share of the excess over the target.
 LITTLE = 0.1
 #: What is left where the target is missed and no run sees why: a few samples that take very much longer than others.
 RARE_STALLS = ("rare stalls", "shorten or drop the samples that take longest, or deliver batches out of order")
@@ -106,7 +106,7 @@ def judge(setting: JobSetting, study: Study, met: bool) -> Verdict:
 
 
 def _possible(advice: str, name: str, setting: JobSetting) -> str:
-    """Not more workers where the loader can have no more, or none that fits; no pinning where it gains nothing."""
+    """Leave out more workers if the loader can have no more or none fits, and pinning if it gains nothing."""
     most = setting.scenario.loader.max_workers
     if name == "serial consumer" and (setting.scenario.loader.pin_memory or not setting.scenario.accelerator.copies):
         return advice.removesuffix("; pin")
@@ -122,8 +122,8 @@ def _possible(advice: str, name: str, setting: JobSetting) -> str:
 def _worst(setting: JobSetting, idle: float, study: Study, noise: float = NOISE) -> tuple[str, float, str]:
     """The cause whose removal lowers idle most (GPU-bound if none does by more than ``noise``).
 
-    Bandwidth is one only where it is saturated. Short of that, cores that slow one another still do more work when
-    there are more of them: that whatever binds would bind less on faster cores is no cause of its own.
+    Bandwidth is a cause only if it is saturated. Short of that, more cores still do more work although they slow one
+    another; that any bottleneck would bind less on faster cores is no cause of its own.
     """
     best = (GPU_BOUND, idle, "more cores will not help: a faster step would")
     none = {"too few workers"} if setting.option == Option.NO_OVERLAP else {"no overlap"}

@@ -1,4 +1,4 @@
-"""What would help, side by side: the job after each remedy is simulated like today's, in all its variants."""
+"""Compare remedies: the job after each remedy is simulated like today's, in all variants of the remedy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from coresim.errors import InputError, did_you_mean
 from coresim.model.option import Option
 from coresim.model.scenario import Scenario
 
-#: More samples/s by less than this share are none: the simulation's own noise.
+#: A gain in samples/s below this share is the simulation's own noise.
 LEAST_GAIN = 0.01
 
 
@@ -56,11 +56,11 @@ class RemedyOutcome:
 class WhatIf:
     """Today and every remedy: those that give more samples/s first, and of those what rests on this job's own numbers.
 
-    What rests on the same is in the order in which it costs. GPU idle alone would rank wrongly: work that a remedy
-    moves to the GPU keeps it busy, and not training.
-    ``need_cores`` says whether more cores, or something that spares them, is the way: where the target is met, or where
-    more cores do not meet it, the first thing to say is not to buy any. ``option`` is the organisation that is looked
-    at, ``chosen`` the one that is recommended; ``left_out``: remedies that spare decoding, where the job has none.
+    Remedies that rest on the same are in the order of their costs. GPU idle alone would rank wrongly: work that a
+    remedy moves to the GPU keeps it busy, but not training. ``need_cores`` says whether the job needs more cores, or
+    something that spares them. If the target is met, or if more cores do not meet it, the first line says not to buy
+    any. ``option`` is the organisation that is looked at, ``chosen`` the one that is recommended; ``left_out``:
+    remedies that spare decoding, where the job has none.
     """
 
     scenario: Scenario
@@ -75,7 +75,7 @@ class WhatIf:
     def best(self) -> RemedyOutcome | None:
         """What to do without more cores: the first that meets the idle target.
 
-        Where none does, the one with the most samples/s of those that rest on the same as the first that helps.
+        If none does, the one with the most samples/s among those that rest on the same as the first that helps.
         """
         able = [
             found
@@ -102,7 +102,7 @@ def what_if(
     Args:
         scenario: the job; ``host.cores`` says what it runs on today, else what it needs is taken.
         names: which remedies; none: all that apply.
-        said: what is decided of the job, as a recommendation is; None: it is asked.
+        said: the decision about the job, as for a recommendation; None: it is made here.
         options: which organisations it is asked about; None: all that the preset can be.
 
     Raises:
@@ -135,7 +135,7 @@ def what_if(
 
 
 def option_today(scenario: Scenario, otherwise: Option) -> Option:
-    """Option 1 where the loader has no workers today, and ``otherwise`` where it has, or that is not known."""
+    """Option 1 if the loader has no workers today; ``otherwise`` if it has some, or if that is not known."""
     return Option.NO_OVERLAP if scenario.loader.workers == 0 else otherwise
 
 
@@ -212,7 +212,7 @@ def _outcome(
     needed: Sequence[Point | None],
     cores: float,
 ) -> RemedyOutcome:
-    """Of each variant its setting on ``cores``, and the one with the fewest cores that meet the target."""
+    """The setting of each variant on ``cores``, and its setting with the fewest cores that meet the target."""
     counts = [point.cores if point else None for point in needed]
     middle = len(points) // 2
     estimates = [point.estimate for point in points]

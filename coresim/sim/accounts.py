@@ -1,4 +1,4 @@
-"""Where the time of several runs went, as shares."""
+"""Shares of the time of several runs, by what it was spent on."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def idle_of(run: Run) -> float:
 
 
 def settled(shares: dict[str, float], name: str, share: float) -> dict[str, float]:
-    """The shares with one of them as it is in the long run, the others in proportion."""
+    """The shares with one of them set to its long-run value, and the others scaled in proportion."""
     rest = 1.0 - shares[name]
     factor = (1.0 - share) / rest if rest > 0.0 else 0.0
     return {key: share if key == name else found * factor for key, found in shares.items()}
 
 
 def clipped(share: float) -> float:
-    """A share of nothing less than 0 or more than 1."""
+    """The share, limited to the range from 0 to 1."""
     return min(1.0, max(0.0, float(share)))
 
 

@@ -61,10 +61,10 @@ def draw(
         rows: batches to draw for each rank (at most `MOST_ROWS` rows of each phase).
         seed: of the whole study.
         replication: number of the independent repeat.
-        inputs: of how many replications with uncertain inputs this is one; 0: the inputs are as they are. Else
-            every mean is moved by its own uncertainty, stratified over the replications, and empirical values without
-            one are resampled with replacement (bootstrap): the means of fresh processes deviate by what resampling
-            would give, and by more, so not by both.
+        inputs: the number of replications with uncertain inputs, of which this is one; 0: the inputs are as they are.
+            Otherwise every mean is moved by its own uncertainty, stratified over the replications. Empirical values
+            without an uncertainty are resampled with replacement (bootstrap); those with one are not, because it
+            includes what resampling would give.
         cache: where they are kept between the points of a sweep, which mostly share them: no time is drawn twice.
     """
     cache = {} if cache is None else cache
@@ -98,12 +98,12 @@ def _drawn(pipeline: Pipeline, rows: int, seed: int, replication: int, inputs: i
 def under_way(pipeline: Pipeline, draws: Draws, rows: int) -> Draws:
     """The draws of a line that was at work before its run begins: the first items of each server are partly done.
 
-    Servers that begin together hand over in bursts, until the spread of their times has parted them. Whenever a burst
-    is used up, each has done nearly a whole item of the next one; when they are parted, less. A run that begins with
-    the one and ends with the other counts the difference as throughput, although no core did that work. So they begin
-    apart: item n of the first N of a stage of N servers has the share (n + 1) / N of its work left, just in time for
-    servers that are always waited for. Where credits let servers of their own items run ahead, each is ahead by a part
-    of another item besides, these parts spread evenly over 0 to 1, or to what the credits allow.
+    Servers that begin together hand over in bursts, until the spread of their times has parted them. When a burst is
+    used up, each server has done nearly a whole item of the next burst; once they are parted, less. A run that begins
+    in the first state and ends in the second counts the difference as throughput, although no core did that work. So
+    the servers begin apart: of the first N items of a stage of N servers, item n has the share (n + 1) / N of its work
+    left, just in time for servers that are always waited for. If credits let servers with items of their own run ahead,
+    each is also ahead by a part of another item; these parts spread evenly over 0 to 1, or to what the credits allow.
 
     Args:
         pipeline: what was drawn for.

@@ -12,7 +12,7 @@ from coresim.sim.estimate import Engine
 def engine_named(name: str, tell: Callable[[str], object] = lambda text: None) -> Engine:
     """The engine of this name: ``fast``, or ``reference``, the readable definition.
 
-    ``tell`` is told where the fast one is not compiled.
+    ``tell`` is called if the fast one is not compiled.
 
     Raises:
         InputError: no engine is called so.

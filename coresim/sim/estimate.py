@@ -1,4 +1,4 @@
-"""From runs to an answer: replications, the interval of GPU idle, and where the time went."""
+"""Make an estimate from runs: replications, the interval of GPU idle, and where the time went."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class Plan:
     Attributes:
         steps: steps per replication and rank, warm-up included.
         grow: whether to run longer where many workers or times that vary much need it (see `run_length`).
-        least: replications at the least; of a line whose times do not vary, one is enough.
-        most: replications at the most.
+        least: the fewest replications; one is enough for a line whose times do not vary.
+        most: the most replications.
         inputs: further replications that draw uncertain inputs; 0: the interval leaves those out.
         half_width: the simulation's half-width of GPU idle at which to stop, between the two.
-        target: GPU idle that is asked about, if any; far from it a share of the distance is narrow enough.
+        target: GPU idle that is asked about, if any; far from it the half-width may be a share of the distance.
         level: confidence level of the interval.
         seed: of the whole study.
         scatter: relative standard deviation of a run's work, from one run to the next, at which a run is long enough.
@@ -170,8 +170,8 @@ def estimate(
     uncertainty), half as long where a single run is within the half-width. Their root mean square deviations below and
     above the run with the same service times are the spread that stays however long one simulates.
 
-    Runs that are short beside their heavy tails may idle less than ``least``, which is proven of the long run
-    (`coresim.theory.bounds`): the estimate does not.
+    Short runs of times with heavy tails may idle less than ``least``, a proven bound of the long run
+    (`coresim.theory.bounds`); the estimate is never below it.
     """
     line = Replications(pipeline, engine, plan.seed, plan.under_way, {} if cache is None else cache)
     length = _length(line, plan)
@@ -227,7 +227,7 @@ def _counts(pipeline: Pipeline, plan: Plan) -> Iterator[int]:
 
 
 def _noise(pipeline: Pipeline, found: Sequence[Observation], length: RunLength, plan: Plan, least: float) -> Interval:
-    """What the runs say of the long run; no finer than one step of all that were simulated, unless no time varies."""
+    """The long-run idle by the runs; no finer than one step of all that were simulated, unless no time varies."""
     seen = interval(found, plan.level)
     if not is_random(pipeline):
         return seen

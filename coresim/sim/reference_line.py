@@ -102,7 +102,7 @@ class ReferenceHost:
 
 @dataclass(eq=False)
 class ReferenceItem:
-    """A batch or a sample at one stage; infinite is a time that has not come."""
+    """A batch or a sample at one stage; a time that has not come is infinite."""
 
     number: int
     owner: int  # the server of stage 0 that took it
@@ -223,7 +223,7 @@ class StageServers:
         return self.ready.pop(0)
 
     def find_early(self, received: Collection[int]) -> ReferenceItem | None:
-        """*Receiving early*: the item that finished first, unless it is, or has been received, that in turn."""
+        """*Receiving early*: the first finished item, unless its turn has come or that in turn has been received."""
         there = [item for item in self.ready if item.number not in received]
         first = min(there, key=lambda item: (item.out, item.number), default=None)
         return first if first and self.passed not in (first.number, *received) else None

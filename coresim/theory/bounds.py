@@ -10,12 +10,12 @@ only cost more. With R ranks on a host, N = `Pipeline.busiest` tasks at most, C 
   1 / n of their cores. Spinning moves no memory, so that all cores do G CPU seconds per second at most, the largest s
   on min(N, C) of them. With m such trainers, all others get (n - m) / n G <= (1 - m / N) G. A trainer that cannot run
   ahead is such a task from its launch to the end of the step, and in a synchronous copy: h seconds per batch or more,
-  so that m averages R X h or more. Hence R X (D + h G / N) <= G, with D without the launch, which is part of h. A
-  spinning trainer so costs a core where cores abound, but only the share G / N of one where N tasks crowd them. A
-  trainer that runs ahead need not wait at all (the loader may be just in time), so only its synchronous copies count.
+  so that m averages R X h or more. Hence R X (D + h G / N) <= G, with D without the launch, which is part of h. So a
+  spinning trainer costs a core if cores abound, but only the share G / N of one if N tasks crowd them. A trainer that
+  runs ahead need not wait at all (the loader may be just in time), so only its synchronous copies count.
 * *Little's law* (1961): X <= credits / (mean time from dispatch to pick-up), which is at least the services' sum.
 
-By a quota of C cores on more, F is also at most C times the largest s, and spinning is left out.
+With a quota of C cores on a larger machine, F is also at most C times the largest s, and spinning is left out.
 
 Balanced job bounds need a product form, which few lines have: see `coresim.theory.balanced`.
 """
@@ -63,7 +63,7 @@ class Bound(NamedTuple):
 
     @property
     def numbers(self) -> str:
-        """With the values."""
+        """The bound as a formula with its values."""
         return f"X <= {self.capacity:.4g} / {_s(self.seconds)} = {self.limit_batches_per_s:.4g} batches/s"
 
 

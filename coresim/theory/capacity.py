@@ -29,7 +29,7 @@ def capacity(pipeline: Pipeline, tasks: int) -> float:
 def sustained(pipeline: Pipeline) -> float:
     """CPU seconds per second that all tasks get at most in the long run.
 
-    By a quota, each core-second does the work of the quickest core at most.
+    Under a quota, each core-second does at most the work of the quickest core.
     """
     most = capacity(pipeline, pipeline.busiest())
     quickest = max(pipeline.speed) * (1 + pipeline.siblings)
@@ -46,8 +46,8 @@ def most_at_once(pipeline: Pipeline) -> float:
 def most_work(speed: tuple[Number, ...], cores: float, tasks: int, siblings: float = 0.0) -> float:
     """Most CPU seconds per second that ``tasks`` tasks can get: the maximum of min(tasks, x) s(x) over x <= cores.
 
-    s is linear between whole x, so the maximum is at a whole x, at the cores, or where x s(x) is level in between. To
-    it comes, for tasks beyond the cores, what ``siblings`` add: no less than they add to the work of all cores.
+    s is linear between whole x, so the maximum is at a whole x, at the cores, or where x s(x) is level in between.
+    Tasks beyond the cores add what ``siblings`` gives: at least what they add to the work of all cores.
     """
     whole, s, x, at = _turns(speed)
     within = x <= cores
