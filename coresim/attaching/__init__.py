@@ -1,1 +1,1 @@
-"""Attaching to a user's unchanged program: what its loop and its loader do, told from inside of it."""
+"""Attach to a user's unchanged program, and observe its loop and its loader from inside."""

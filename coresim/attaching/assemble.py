@@ -1,4 +1,4 @@
-"""From what the ranks of an attached program found to a `Profile`."""
+"""Make a `Profile` from what the ranks of an attached program found."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ Found = Sequence[dict[str, Any]]
 def profile_of(
     found: Found, command: Sequence[str], said: str, began: str, warnings: Sequence[HostWarning] = ()
 ) -> Profile:
-    """The profile of an attached job, of what each rank ``found``.
+    """The profile of an attached job, from what each rank ``found``.
 
-    ``said`` is coresim's own command line; ``began``: when, ISO 8601. ``warnings`` are more than the ranks tell.
+    ``said`` is coresim's own command line; ``began``: its start, ISO 8601. ``warnings`` are added to those of the
+    ranks.
     """
     first = found[0]
     samples: int | None = first["settings"]["samples"]
@@ -164,8 +165,8 @@ def _epochs(told: dict[str, Any]) -> dict[str, Any]:
 def _busy(told: dict[str, Any], wait: float, step: float) -> float:
     """Share of the time in which one rank's device works.
 
-    On the CPU it works between fetches. A CUDA device works behind the loop's back, and a rank of several waits for the
-    others within its step: there the work is the step without waiting.
+    The CPU works between fetches. A CUDA device works asynchronously, and one of several ranks waits for the others
+    within its step: in both cases the work is the step without waiting.
     """
     if told["settings"]["cuda"] or told["local_world"] > 1:
         return min(1.0, stats.mean(step_seconds(told)) / (wait + step))
@@ -173,7 +174,7 @@ def _busy(told: dict[str, Any], wait: float, step: float) -> float:
 
 
 def foreign_of(found: Found) -> dict[str, Any]:
-    """What is known of ranks whose loader cannot be run apart; times in seconds per batch.
+    """The facts of ranks whose loader cannot run without its loop; times in seconds per batch.
 
     The loader's CPU time is that of all processes of the program beyond the loop's own step: what it costs to feed one.
     """
@@ -211,7 +212,7 @@ def step_seconds(told: dict[str, Any]) -> list[float]:
 
 
 def _beside(found: Found) -> list[Measurement]:
-    """With a device: what the process does for a step, what a step takes the loop, and the copy that is in the step.
+    """With a device: the CPU time of the process for a step, the loop's time for it, and the copy that is in the step.
 
     Autograd launches the backward pass from a thread of its own, and the loop's thread waits for it. The CPU time of
     both is the launch, which is no longer than the step.
@@ -242,7 +243,7 @@ def _source(found: Found, step: Measurement) -> AcceleratorSource:
 def costs_of(told: dict[str, Any]) -> list[Measurement]:
     """What a rank's loader costs.
 
-    A data set that gives whole batches was run item by item: what an item took is shared by the samples in it.
+    A data set that gives whole batches ran item by item: the samples in an item share its time.
     """
     size, costs = items_of(told), []
     for table in told["loader"]["measurements"]:

@@ -1,4 +1,4 @@
-"""Batches kept in memory, which the loop is given again and again in place of new ones."""
+"""Batches kept in memory, which the loop gets again and again instead of new ones."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def samples_in(batch: Any) -> int | None:
 
 
 def rebuilt(value: Any, leaf: Callable[[Any], Any]) -> Any:
-    """The batch in containers of its own, so that a program may take out or add to them; ``leaf`` gives each tensor."""
+    """The batch in new containers, so that a program may change them; ``leaf`` gives each tensor."""
     found = list(tensors(value))  # held, so that no other object gets the place of one meanwhile
     return copy.deepcopy(value, {id(tensor): leaf(tensor) for tensor in found})
 
 
 def copied(tensor: Any) -> Any:
-    """A tensor of its own, in pinned memory where the other is."""
+    """A copy of a tensor, in pinned memory if the original is."""
     twin = tensor.detach().clone()
     return twin.pin_memory() if tensor.device.type == "cpu" and tensor.is_pinned() else twin
 
@@ -57,7 +57,7 @@ def copied(tensor: Any) -> Any:
 class Kept:
     """A few batches as the loader gave them.
 
-    The first that are given are copies. Only when the program was seen to leave those alone, batches are shared.
+    The first batches are given as copies. If the program leaves them unchanged, later ones are given without a copy.
 
     Attributes:
         changes: whether the program changes a batch in place; None until that is known.

@@ -1,4 +1,4 @@
-"""One attached run from coresim's side: start, lead all ranks through the phases, end; what they found."""
+"""One attached run from coresim's side: start it, lead all ranks through the phases, end it; what they found."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from coresim.units import format_duration
 
 PATIENCE_S = 120.0
 POLL_S = 0.05
-#: So long is waited for ranks, s; of one that calibrates its loader, for another batch.
+#: How long to wait for ranks, s; and, if a rank calibrates its loader, for another batch.
 SILENCE_S = 600.0
-#: A command may end before the program that it started: so long is waited for a rank to show, s.
+#: A command may end before the program that it started: how long to wait then for a rank, s.
 LATE_S = 60.0
 _HELD = "while coresim held its loop and ran its loader"
 #: What each phase is called while it goes on, the share of all that is done when it begins, and what coresim does to
@@ -55,14 +55,14 @@ class AttachRequest(SessionPlan):
 
 
 def attach(request: AttachRequest, write: Callable[[bytes], object], progress: Progress = None) -> list[dict[str, Any]]:
-    """Run the program through all phases and end it; what each rank found, by rank.
+    """Run the program through all phases and end it; return what each rank found, by rank.
 
-    ``write`` takes the program's output; ``progress`` is told the phase and the fraction of all that is done.
+    ``write`` takes the program's output; ``progress`` is called with the phase and the fraction of all that is done.
 
     Raises:
         InputError: the command cannot be started.
         MissingPartError: /proc cannot be read.
-        CoresimError: it ended, did not train, was not hooked, or its loader failed; what was seen is told.
+        CoresimError: it ended, did not train, was not hooked, or its loader failed; the message says what was seen.
     """
     check_proc()
     with session_folder() as folder:
@@ -157,7 +157,7 @@ class _Conductor:
             )
 
     def _remedy(self) -> str:
-        """What to do about a program that did all it had to, and was not measured."""
+        """What to do if a program did all its work and was not measured."""
         ranks, apart = self._folder.ranks(), "measure its data set apart (recommend --dataset FILE:NAME)"
         if any(found["steps"] for found in ranks.values()):
             return "let it train for longer: more epochs, or more of its data"

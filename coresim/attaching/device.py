@@ -26,9 +26,9 @@ def device_of_program() -> Device | None:
 class DeviceEvents:
     """Events around each step.
 
-    A step's first event is recorded when its batch is handed over, and the device comes to it when it has done what was
-    launched before; its last one when the next batch is asked for. What lies between is the device's time for the step.
-    Without a device nothing is recorded.
+    A step's first event is recorded when the loop gets its batch; the device reaches it when it has done all earlier
+    launches. Its last event is recorded when the loop asks for the next batch. The time between them is the device's
+    time for the step. Without a device nothing is recorded.
     """
 
     def __init__(self, device: Device | None) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-#: Processes are asked to end, and after so many seconds made to.
+#: Processes are asked to end, and killed after so many seconds.
 GRACE_S, POLL_S = 3.0, 0.05
 #: prctl(2): orphans of our descendants become our children, and the kernel ends a child whose parent is gone.
 _SET_CHILD_SUBREAPER, _SET_PDEATHSIG = 36, 1
@@ -18,7 +18,7 @@ _SET_CHILD_SUBREAPER, _SET_PDEATHSIG = 36, 1
 
 @contextmanager
 def adopting() -> Iterator[None]:
-    """Orphans of what is started meanwhile become children of this process, so that none is lost."""
+    """Within the block, orphans of started processes become children of this one, so that none is lost."""
     c = ctypes.CDLL(None)
     c.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
@@ -33,7 +33,7 @@ def end_with_parent() -> None:
 
 
 def members(root: int, mark: str, proc: Path = Path("/proc")) -> set[int]:
-    """Processes that have ``mark`` in their environment or descend from ``root``; zombies are none."""
+    """Processes that have ``mark`` in their environment or descend from ``root``; zombies do not count."""
     parents: dict[int, int] = {}
     marked = set()
     for folder in proc.iterdir():
@@ -53,7 +53,7 @@ def members(root: int, mark: str, proc: Path = Path("/proc")) -> set[int]:
 
 
 def end(root: int, mark: str) -> None:
-    """End them all: those that clean up behind themselves get the time to; returns when none is left."""
+    """End them all, with time to clean up; returns when none is left."""
     until = time.monotonic() + GRACE_S
     ended = members(root, mark)
     _send(ended, signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""Loaders that are not torch's: the call that gives a batch is named, and stands for an iterator's ``__next__``."""
+"""Loaders that are not torch's: the user names the call that gives a batch, which counts as ``__next__``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from coresim.errors import InputError
 
 
 class Foreign:
-    """What the phases want to know of an iterator; next to nothing of it is known here.
+    """What the phases need to know of an iterator; here almost nothing is known.
 
     ``owner`` is the object whose method is called, or the function; ``call`` gives the next batch.
     """
@@ -45,7 +45,7 @@ def parts_of(name: str) -> tuple[str, str]:
 
 
 def hook_call(module: ModuleType, path: str, rank: AttachedRank) -> None:
-    """Put ours in the place of the named call; InputError where the module has no such."""
+    """Replace the named call by ours; InputError if the module has no such call."""
     *outer, name = path.split(".")
     try:
         holder = functools.reduce(getattr, outer, module)

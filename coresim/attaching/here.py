@@ -21,7 +21,7 @@ MODULE = "torch.utils.data.dataloader"
 
 
 class Attached:
-    """The next loop of this process that trains; its hooks go when it is measured, and the loop goes on."""
+    """The next loop of this process that trains; its hooks are removed when it is measured, and the loop goes on."""
 
     def __init__(self, plan: SessionPlan) -> None:
         check_proc()

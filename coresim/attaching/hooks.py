@@ -1,7 +1,7 @@
-"""What is changed in the user's process: the loader's iterator, and a hook that torch's optimizers call.
+"""The changes in the user's process: hooks in the loader's iterator, and one that torch's optimizers call.
 
-The iterator's ``__init__`` and ``__next__`` are wrapped and nothing else of it: no type, no start method, no signal is
-changed. ``_BaseDataLoaderIter.__next__`` sees every loader that is built on torch's, in every framework. Sockets that
+Only the iterator's ``__init__`` and ``__next__`` are wrapped: no type, no start method, no signal is changed.
+``_BaseDataLoaderIter.__next__`` sees every loader that is built on torch's, in every framework. Sockets that
 multiprocessing opens lie in the session's folder.
 """
 
@@ -52,7 +52,7 @@ def keep_sockets(session: Folder) -> None:
 
 
 def hook(base: Any, rank: AttachedRank) -> Callable[[], None]:
-    """Tell the rank of every iterator that begins and of every batch that is asked for; what undoes it."""
+    """Report every new iterator and every request for a batch to the rank; return what undoes the hook."""
     begin, inner = base.__init__, base.__next__
 
     @functools.wraps(begin)

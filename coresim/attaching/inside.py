@@ -1,4 +1,4 @@
-"""What the ranks of a watched program wait in their loaders, told by hooks inside of them."""
+"""How long the ranks of a watched program wait for their loaders, as hooks inside them report it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Inside:
         self._folder, self._before = folder, dict[int, tuple[float, float]]()
 
     def since_last(self) -> dict[int, float]:
-        """Share of its loop's time that each rank waited since the last call; none that finished no batch."""
+        """Share of its loop's time that each rank waited since the last call, without ranks that finished no batch."""
         now, before = self._totals(), self._before
         self._before = now
         gone = {rank: before.get(rank, (0.0, 0.0)) for rank in now}

@@ -1,4 +1,4 @@
-"""The loader alone, run in the process that owns it: the one calibration, with the program's own loader as its subject.
+"""Run the program's own loader alone, in the process that owns it, with the calibration that all jobs have.
 
 Numpy, torch and the measuring are imported only when a loop that trains has been found.
 """
@@ -26,12 +26,12 @@ def calibrate(
 
     Args:
         loader: the program's own.
-        workers: how many the program has. A data set that cannot be read with more, such as a stream of as many files,
-            or with fewer, is not; where it can be read with no fewer than there are CPUs, they share these.
+        workers: how many the program has. Numbers with which the data set cannot be read are left out, such as more
+            workers than a stream has files. If it needs at least as many workers as there are CPUs, they share these.
         pin_memory: whether a thread copies its batches to pinned memory.
         budget_s: wall seconds; slow batches may take longer, and it runs again where the parts of a batch contradict
             what it took.
-        progress: told the fraction done after every batch.
+        progress: called with the fraction done after every batch.
 
     Raises:
         InputError: the data set or the collate function failed in a worker.
@@ -78,8 +78,8 @@ def broken_samples(found: Calibration) -> dict[str, Any] | None:
 def fallbacks(usual: Sequence[int], workers: int, cpus: int) -> Iterator[tuple[int, ...]]:
     """Numbers of workers to run where the loader fails with the ``usual`` ones.
 
-    At first those up to the CPUs that are fewer than the program's own number, and that; then that alone, which the
-    loader is known to run with, however many CPUs there are.
+    First the numbers up to the CPUs that are below the program's own number, and the own number; then the own number
+    alone, with which the loader is known to run, however many CPUs there are.
     """
     fewer = tuple(count for count in usual if count < workers and count <= cpus)
     tried = dict.fromkeys([(*fewer, workers), (workers,)]) if workers else {}
@@ -87,7 +87,7 @@ def fallbacks(usual: Sequence[int], workers: int, cpus: int) -> Iterator[tuple[i
 
 
 def as_of_one(measured: dict[str, Any], workers: int) -> dict[str, Any]:
-    """What was measured with so many workers, in the place of what one would cost, with which the loader fails."""
+    """The measurements with so many workers, in place of those with one worker, with which the loader fails."""
     name, dot, count = measured["name"].rpartition(".")
     if not dot or count != f"{workers}":
         return measured

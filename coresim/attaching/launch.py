@@ -20,9 +20,9 @@ from coresim.attaching.session import Folder
 from coresim.errors import InputError
 
 SITE = Path(__file__).parent / "site"
-#: Where the session's folder is, and which module beside torch's loader is waited for.
+#: Environment variables: the session's folder, and the module to hook besides torch's loader.
 VARIABLE, MODULE = "CORESIM_ATTACH", "CORESIM_ATTACH_MODULE"
-#: Characters of an argument of several lines that are told.
+#: Characters that are shown of an argument with several lines.
 WORD = 60
 #: Bytes of the program's output that are remembered, to tell how it ended.
 REMEMBERED = 4000
@@ -65,7 +65,7 @@ class Program(AbstractContextManager["Program"]):
         return next((line.strip() for line in reversed(lines) if any(map(str.isalnum, line))), "")
 
     def __exit__(self, *_: object) -> None:
-        """End all of it; what it says while it ends is of no use to anybody."""
+        """End all its processes; their output meanwhile is dropped."""
         self._write = None
         family.end(self._process.pid, self.mark)
         self._process.wait()
@@ -73,7 +73,7 @@ class Program(AbstractContextManager["Program"]):
 
 
 def spoken(command: Sequence[str]) -> str:
-    """The command in one line: of a program that is an argument, as behind ``python -c``, only how it begins."""
+    """The command in one line; of a program given as an argument, as after ``python -c``, only the beginning."""
     return shlex.join(textwrap.shorten(word, WORD, placeholder=" ...") if "\n" in word else word for word in command)
 
 

@@ -1,4 +1,4 @@
-"""The loops of a program, told from when batches are asked for and when optimizers step.
+"""Recognise the loops of a program by when they ask for batches and when optimizers step.
 
 A *period* runs from one ask for a batch to the next: first the wait in the loader, then what the loop does with the
 batch. The loop that trains is the one between whose asks an optimizer steps. Its periods do not count where something
@@ -33,12 +33,12 @@ class Period(NamedTuple):
 
 
 class Loop:
-    """What asks for one loader's batches, over all of its iterators.
+    """The code that asks for one loader's batches, over all of its iterators.
 
     Attributes:
         periods: as plain tuples in the order of `Period`, which cost a loop of short steps less.
-        starts: seconds that the first batch of an epoch was waited for, of each epoch but the program's first; making
-            an iterator and ending the one before count.
+        starts: seconds of waiting for the first batch of each epoch but the program's first, with the time to make its
+            iterator and to end the one before.
         epoch: batches of the longest epoch that ended; 0 before one has.
         between: seconds of making and ending iterators since the last batch.
     """
@@ -57,7 +57,7 @@ class Loop:
         self._steps = self._others = self._place = 0
 
     def begin(self, loader: Any) -> None:
-        """An epoch begins or has ended: what came before the next batch is not the loop."""
+        """An epoch begins or has ended: the time before the next batch does not count."""
         self.loader, self._open, self._first, self._place = loader, False, True, 0
         self.epoch, self._given, self._missed = max(self._given, self.epoch), 0, 0.0
 
@@ -80,7 +80,7 @@ class Loop:
         self.starts, self.epoch = other.starts + self.starts, max(other._given, other.epoch)
 
     def forget_epochs(self) -> None:
-        """What comes from here on is another loader's."""
+        """Later batches come from another loader."""
         self.starts, self.epoch, self._given, self.between = [], 0, 0, 0.0
 
     def asked(self, now: float, cpu: float, busy: float, steps: int, others: int, beside: float) -> bool:
@@ -91,7 +91,7 @@ class Loop:
             cpu, busy: CPU time of the thread and of the process so far; 0 where not taken.
             steps: optimizer steps of the process so far.
             others: batches of loops that do not train, so far.
-            beside: seconds that other loops which train waited for theirs, so far: a step may take from two loaders.
+            beside: seconds so far that other training loops waited for their batches: a step may use two loaders.
 
         Returns:
             Whether it counts.

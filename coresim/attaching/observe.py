@@ -1,4 +1,4 @@
-"""What a rank sees of its own loop and loader, as JSON."""
+"""A rank's observations of its own loop and loader, as JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LEAST_WINDOW, MOST_WINDOW = 8, 64
 MOST_PERIODS = 1000
 #: Share of a period from which on the loop waits for its loader.
 NOTABLE_WAIT = 0.05
-#: What workers got ahead in a pause may last for so many times the batches that they can have out.
+#: The lead that workers get in a pause may last for so many times the batches that they can have out.
 DRAINED = 4
 
 
@@ -49,9 +49,9 @@ def settings(loader: Any, iterator: Any, cuda: bool) -> dict[str, Any]:
 
 
 def batch_sizes(lengths: Sequence[int | None], size: int | None) -> dict[str, float] | None:
-    """Of the batches that the loop got: the fewest samples, the most, and the mean; None where they do not tell.
+    """The fewest, the most and the mean samples of the batches that the loop got; None if these do not tell.
 
-    Rows are no samples where tensors of a batch differ in length, and where no batch has the loader's ``size`` or one
+    Rows do not count as samples if tensors of a batch differ in length, or if no batch has the loader's ``size`` or one
     has more.
     """
     known = [length for length in lengths if length is not None]
@@ -77,7 +77,7 @@ def place() -> dict[str, int]:
 
 
 def steady(periods: Sequence[Period], workers: int | None) -> bool:
-    """Whether the last periods take what those before them took; a turn of all workers is a part of neither."""
+    """Whether the last periods take as long as those before them; both windows are whole turns of all workers."""
     turn = max(1, workers or 1)
     window = -(-LEAST_WINDOW // turn) * turn
     window = max(window, min(MOST_WINDOW, len(periods) // 4) // turn * turn)
@@ -94,8 +94,8 @@ def settled(periods: Sequence[Period], workers: int | None, prefetch_factor: int
     """The periods of a loop that goes on, in whole turns of its workers; all of them where there are none.
 
     Workers go on while an epoch begins or the loop evaluates, so that the batches that were out then are there at once;
-    what they are ahead is used up when the loop waits again. And batches come in turns, one of each worker: a window of
-    a few turns and a half shows too many or too few waits.
+    this lead is used up when the loop waits again. Batches come in turns, one from each worker: a window that is not a
+    whole number of turns shows too many or too few waits.
     """
     turn, ahead = max(1, workers or 1), (workers or 0) * (prefetch_factor or 1)
     chosen: list[Period] = []
@@ -155,7 +155,7 @@ def _children_seconds() -> float:
 def _machine_seconds() -> float:
     """CPU seconds of all programs on the CPUs that this process may use, since the machine started.
 
-    What a virtual machine wanted and did not get, because others on its host had it, is in it (``steal``, proc(5)).
+    They include the time that a virtual machine wanted and its host gave to others (``steal``, proc(5)).
     """
     allowed = {f"cpu{cpu}" for cpu in os.sched_getaffinity(0)}
     ticks = 0
@@ -179,9 +179,9 @@ def observed(periods: Sequence[Period], before: Usage, seconds: float) -> dict[s
 
 
 def epochs(loop: Loop, periods: Sequence[Period]) -> dict[str, Any]:
-    """Batches of an epoch, what the first of each was waited for, and seconds from batch to batch after the first.
+    """Batches of an epoch, the waits for the first batch of each, and seconds from batch to batch after the first.
 
-    Batches that were prepared while the first was waited for count in the latter.
+    The latter include batches that were prepared while the loop waited for the first.
     """
     whole = [period.wait + period.step for period in periods]
     return {"epoch": loop.epoch, "starts": list(loop.starts), "epoch_period": sum(whole) / len(whole)}

@@ -1,7 +1,7 @@
 """A rank's way through the phases: as it is, without waiting, the loader alone, trials, the end.
 
-Everything happens within the loop's own asks for batches. From the session's folder the rank learns when all ranks go
-on, so that no collective of ours is needed.
+Everything happens within the loop's own asks for batches. The rank learns from the session's folder when all ranks go
+on, so coresim needs no collective operation.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ READ_AHEAD = (
 
 
 class Phases:
-    """Where a rank is, and what it has found by name: told to coresim by files of the session's folder."""
+    """A rank's phase, and what it has found by name; files in the session's folder tell coresim."""
 
     def __init__(self, rank: AttachedRank, folder: Folder, plan: SessionPlan) -> None:
         self._rank, self._folder, self._plan = rank, folder, plan
@@ -52,7 +52,7 @@ class Phases:
         self._stopping = False
 
     def check(self, loop: Loop, iterator: Any, now: float) -> None:
-        """Go on where it is time to; what goes wrong here is ours, and the program goes on."""
+        """Enter the next phase if it is time; an error here is coresim's own, and the program goes on."""
         rank = self._rank
         rank.next_check = now + CHECK_S
         try:
@@ -94,7 +94,7 @@ class Phases:
         return self._plan.goes_on or self._folder.said(word)
 
     def _report(self, name: str, found: Any) -> None:
-        """Keep what was found, and write it once; it is too much to go with every word."""
+        """Keep what was found, and write it once, because it is too much for every report."""
         self.found[name] = found
         self._folder.write(f"found.{name}.{os.getpid()}.json", found)
 
@@ -110,9 +110,9 @@ class Phases:
             raise SystemExit("coresim is gone, and the program ends with it") from None
 
     def _follow(self, loop: Loop, iterator: Any, now: float) -> None:
-        """The first loop that trains leads; a later one, where that has ended: its loader was made anew.
+        """The first loop that trains leads; a later one leads if the first has ended and its loader was made anew.
 
-        Not one around it, which gives a task, or a part of the data, to a loop of its own.
+        An outer loop, which gives a task or a part of the data to an inner loop, does not lead.
         """
         if self._rank.lead is None:
             self._since = now

@@ -1,4 +1,4 @@
-"""One process of the program: its loops, told apart, and the one that trains fed with what the phase calls for."""
+"""One process of the program: tell its loops apart, and feed the one that trains with what the phase needs."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from coresim.attaching.trials import AttachedTrial, loader_of
 
 
 class AttachedRank:
-    """`fetch` stands for the iterator's ``__next__``, and ``inner`` is its own; ``clock``: monotonic seconds.
+    """`fetch` replaces the iterator's ``__next__``, and ``inner`` is the original; ``clock``: monotonic seconds.
 
     Attributes:
-        aside: batches are the calibration's, and nothing is noted.
+        aside: whether batches are the calibration's, so that nothing is noted.
         counted: handles of the hooks that count optimizer steps.
         steps: steps of all optimizers so far.
-        stepper: the thread of the last one.
+        stepper: the thread of the last step.
         batches: batches that were asked for, of all loops.
         lead: the loop that trains; None until one is found.
         feeding: whether loops that train get kept batches, or a trial's.
@@ -148,7 +148,7 @@ class AttachedRank:
         self.kept.clear()
 
     def count_steps(self) -> None:
-        """Let all optimizers of the process tell of their steps, the mark of a loop that trains; torch may have none.
+        """Count the steps of all optimizers of the process, the mark of a loop that trains, if torch has loaded any.
 
         The global hooks are called by fused, compiled, scaled and wrapped optimizers too, as tried with torch 2.13.
         """

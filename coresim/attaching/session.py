@@ -1,4 +1,4 @@
-"""The folder through which coresim and the ranks of an attached program speak: small files, written whole.
+"""The folder through which coresim and the ranks of an attached program communicate: small files, written whole.
 
 ========================= ==========================================================================
 file                      what it says
@@ -42,9 +42,9 @@ class SessionPlan:
         budget_s: seconds for which one rank runs its loader.
         hook: ``pkg.mod:Class.method`` that gives a batch, for loaders that are not torch's; it ends with the step
             without waiting.
-        trials: numbers of workers to run the loop with afterwards, each another.
-        goes_on: the loop goes on when all is measured, and is not ended.
-        only_watch: go no further than watching, and tell what the loop waits all the while.
+        trials: further numbers of workers to run the loop with afterwards.
+        goes_on: whether the loop goes on when all is measured, instead of being ended.
+        only_watch: whether to watch only, and to report all the time how long the loop waits.
     """
 
     parent: int = field(default_factory=os.getpid)
@@ -95,7 +95,7 @@ class Folder:
         return {int(path.name.split(".")[1]): path.read_text() for path in self.path.glob(f"{kind}.*")}
 
     def write_plan(self, plan: SessionPlan) -> None:
-        """Say what to do; what else a plan holds is coresim's own affair."""
+        """Write what to do; other fields of a plan are for coresim alone."""
         self.write("plan.json", {item.name: getattr(plan, item.name) for item in fields(SessionPlan)})
 
     def read_plan(self) -> SessionPlan:

@@ -1,7 +1,7 @@
 """The idle that a program shows today beside the simulated idle, and the likeliest cause where they differ.
 
-The simulation is fed with the costs of the loader alone and the step without waiting; nothing that was observed of
-today goes into it but the program's settings and the cores that other programs used meanwhile.
+The simulation uses the costs of the loader alone and the step without waiting. Of what was observed today it uses only
+the program's settings and the cores that other programs used meanwhile.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from coresim.units import format_duration
 
 #: Points of idle that the prediction of today may miss by; or half its own interval, where that is wider.
 TRUSTED = 0.05
-#: Points of idle that are missed by so much are told, however wide the interval is.
+#: A miss of so many points of idle is reported, however wide the interval is.
 FAR_OFF = 0.12
 #: The last digit that is shown of idle.
 DIGIT = 0.001
@@ -38,7 +38,7 @@ NOT_SIMULATED = (HANDING_OVER, SHORT_EPOCHS, DIFFERENT_BATCHES)
 
 
 class Term(NamedTuple):
-    """What differed today from what was measured apart, and the idle that it would predict."""
+    """A difference between today and what was measured apart, and the idle that it would predict."""
 
     name: str
     words: str
@@ -68,7 +68,7 @@ class Checked:
 
     @property
     def allowed(self) -> float:
-        """The miss that is within what is stated."""
+        """The largest miss within the stated uncertainty."""
         return max(TRUSTED, (self.high - self.low) / 2)
 
     @property
@@ -83,7 +83,7 @@ class Checked:
 
 
 def own_options(profile: Profile | None) -> tuple[Option, ...] | None:
-    """What the program may be that was attached to, a loader with workers, or what was run as stages; None: any.
+    """The options of an attached program (a loader with workers), or of what ran as stages; None: any.
 
     Another organisation is another program, and was not measured.
     """

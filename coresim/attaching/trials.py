@@ -12,7 +12,7 @@ DEFAULT_PREFETCH = 2
 MAP = 0
 #: Errors of a loader that may come before its first batch, where the program goes on after them.
 ERRORS = 3
-#: How torch begins what a sample raised in a worker; what it says of itself begins otherwise.
+#: How torch begins the error of a sample in a worker; its own errors begin otherwise.
 OF_A_WORKER = "Caught "
 #: A loader without a time-out of its own that gives no batch for so long hangs, s.
 PATIENCE_S = 300.0
@@ -43,13 +43,13 @@ def loader_of(iterator: Any) -> Any:
 
 
 def _context(iterator: Any) -> Any:
-    """That which starts its workers as the iterator's own were; None: as usual, or it has none."""
+    """The context that starts workers as the iterator's own were started; None: the usual one, or no workers."""
     method = next((getattr(worker, "_start_method", None) for worker in getattr(iterator, "_workers", ())), None)
     return multiprocessing.get_context(method) if method else None
 
 
 class Endless:
-    """The indices of a sampler, again and again: the starts of short epochs would hide the loop's throughput."""
+    """The indices of a sampler, without end, because the starts of short epochs would hide the loop's throughput."""
 
     def __init__(self, sampler: Any) -> None:
         self._sampler = sampler
@@ -144,7 +144,7 @@ class AttachedTrial:
 
 
 def one_line(error: Exception) -> str:
-    """What went wrong: the last line of it, for torch puts what a worker raised behind the worker's traceback."""
+    """The last line of an error: torch puts a worker's error after the worker's traceback."""
     if isinstance(error, StopIteration):
         return "it gave no batch"
     lines = str(error).strip().splitlines()

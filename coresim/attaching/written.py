@@ -1,4 +1,4 @@
-"""Checkpoints that a program wrote while it was attached to: they hold a training on repeated data."""
+"""Checkpoints that a program wrote while coresim was attached: they hold a training on repeated data."""
 
 from __future__ import annotations
 
