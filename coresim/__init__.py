@@ -2,7 +2,7 @@
 
 ``measure``, ``simulate``, ``recommend`` and ``plan`` do from Python what the verbs of the same names do in a terminal,
 and ``write_report`` what ``report`` does; ``what_if`` shows sliders in a notebook, and ``attach`` measures the next
-training loop of the process that calls it. ``recommend_for_steps`` answers where nobody knows how long a step takes.
+training loop of the process that calls it. ``recommend_for_steps`` answers if the time of a step is not known.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ def recommend_for_steps(
     engine: str = "fast",
     executor: Executor | None = None,
 ) -> ForSteps:
-    """Recommend where nobody knows how long a training step takes: for a rate of samples, and for a few step times.
+    """Recommend if the time of a training step is not known: for a rate of samples, and for a few step times.
 
     The arguments are those of `recommend`.
     """
@@ -122,11 +122,11 @@ def write_report(
 
     Args:
         answer: from `recommend`.
-        path: where to; its ending says the format: ``.html``, ``.md`` or ``.pdf``.
+        path: where to write; its ending gives the format: ``.html``, ``.md`` or ``.pdf``.
         title: of the report.
         remedies: what-ifs side by side, as `coresim.report.remedies.remedies_sections` makes them.
         ledger: a table of predicted beside measured.
-        provenance: what else to say of where it comes from, such as ``source="profile.json"``.
+        provenance: further notes on where it comes from, such as ``source="profile.json"``.
 
     Raises:
         InputError: an unknown format, or a path that cannot be written.

@@ -3,9 +3,9 @@
     trainer = lightning.Trainer(callbacks=[coresim.callbacks.for_lightning()])
     trainer = transformers.Trainer(..., callbacks=[coresim.callbacks.for_transformers()])
 
-Nothing is measured and nothing is changed: the loop is watched, at a few microseconds a batch. How many cores it needs
-is what ``coresim recommend -- python train.py`` answers. Where /proc cannot be read, a training that is to be watched
-begins with `coresim.errors.MissingPartError`.
+Nothing is measured and nothing is changed: the loop is watched, at a few microseconds a batch. For the cores that it
+needs, run ``coresim recommend -- python train.py``. If /proc cannot be read, a training with such a callback raises
+`coresim.errors.MissingPartError` when it begins.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 @contextmanager
 def said_of(source: str) -> Iterator[None]:
-    """``source``, such as a path, begins the message of every `InputError` from within."""
+    """Begin the message of every `InputError` from the block with ``source``, such as a path."""
     try:
         yield
     except InputError as error:

@@ -24,7 +24,7 @@ from coresim.units import LARGEST, SMALLEST, format_bytes, in_bounds, short
 DATA = Path(__file__).parent / "data"
 #: The largest file that is read: a hundred times what a long measurement or validation writes.
 MOST_BYTES = 64_000_000
-#: Lists and tables within each other that a file may hold.
+#: How deep lists and tables of a file may be nested.
 MOST_DEPTH = 50
 
 
@@ -36,13 +36,13 @@ def utc_now() -> str:
 def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Write ``text`` to ``path``, whole or not at all; raises what `write_bytes` does.
 
-    What is no text (half of a surrogate pair, as a file name of other bytes brings it) is written as ``?``.
+    A character that is no text (half of a surrogate pair, as from a file name of other bytes) is written as ``?``.
     """
     write_bytes(path, text.encode(errors="replace"))
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write to ``path`` through a temporary file beside it, so that a full disk or Ctrl-C leaves no half.
+    """Write to ``path`` through a temporary file beside it, so that a full disk or Ctrl-C leaves no half a file.
 
     Raises:
         InputError: the path cannot be written.
@@ -81,10 +81,10 @@ def write_json(path: str | os.PathLike[str], document: Mapping[str, Any]) -> Non
 
 @contextmanager
 def locked(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Hold ``path`` for this process while it is worked on; its end, whatever it was, lets go.
+    """Lock ``path`` for this process within the block; the lock also ends with the process, however that ends.
 
-    The lock is on the file ``.NAME.lock`` beside it, for the file itself is replaced as a whole. Where the file system
-    knows no locks, none is held.
+    The lock is on the file ``.NAME.lock`` beside it, because the file itself is replaced as a whole. If the file system
+    has no locks, none is held.
 
     Raises:
         InputError: another process holds it, or the folder cannot be written.
@@ -189,7 +189,7 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def check_values(document: Any, source: str) -> None:
-    """Refuse what nothing here can compute with or print, wherever it is in a document that was read.
+    """Refuse values that coresim cannot compute with or print, anywhere in a document.
 
     Raises:
         InputError: a number that is not finite or out of bounds (`coresim.units.in_bounds`), half of a surrogate pair
@@ -248,7 +248,7 @@ def renamed(value: Any, names: Mapping[str, str]) -> Any:
 
 
 def as_record(kind: Any, value: Any) -> Any:
-    """A value of that kind from what `dataclasses.asdict` and JSON made of it: dataclasses of tables, tuples of lists.
+    """A value of that kind, restored from `dataclasses.asdict` and JSON: tables to dataclasses, lists to tuples.
 
     Raises:
         AttributeError, KeyError, TypeError: ``value`` is not of that kind.

@@ -74,7 +74,7 @@ def _t_distribution(t: float, degrees: int) -> float:
 
 
 def t_interval(values: Sequence[float], level: float) -> tuple[float, float]:
-    """Two-sided Student-t interval of the mean; one value alone gives no width and says so by infinities."""
+    """Two-sided Student-t interval of the mean; of one value its ends are infinite."""
     centre = mean(values)
     if len(values) < 2:
         return (-math.inf, math.inf)

@@ -55,7 +55,7 @@ def in_bounds(number: float) -> bool:
 
 
 def short(value: object) -> str:
-    """A value as it stands, for a message of one line; a long one in brief."""
+    """A value for a message of one line; a long one is shortened."""
     if isinstance(value, int) and abs(value) > 10**20:
         return f"{'minus ' if value < 0 else ''}an integer of more than 20 digits"
     text = repr(value)

@@ -35,14 +35,14 @@ from coresim.units import LONG, parse_duration
 
 #: Verbs that take a command.
 VERBS = ("recommend", "measure", "validate", "whatif", "report", "watch")
-#: Flags that say what the program itself says, or how else to measure.
+#: Flags for what the program itself decides, or for another way to measure.
 _PROGRAMS = (
     "input", "workload", "dataset", "batch_size", "collate", "worker_init", "step", "device", "cpu_step", "staged",
     "build_timeout", "grid", "figure", "time", "trial_time", "cold",
 )  # fmt: skip
 #: Flags of another step than the program's own, which `coresim recommend` takes.
 _STEPS = ("step_time", "gpu", "model", "precision")
-#: What validate writes unless told otherwise, which a program's profile is not.
+#: The default output of ``validate``, which is not where a program's profile goes.
 DEFAULT_LEDGER = "ledger.json"
 _QUICK: dict[str, Any] = {"watch_s": 2.0, "kept_s": 2.0, "budget_s": 10.0}
 
@@ -73,7 +73,7 @@ def add_attach(parser: argparse.ArgumentParser, save: bool = False, hook: bool =
 
 
 def check_program(args: argparse.Namespace) -> None:
-    """InputError for a flag that says what the program says, or a step that is not known, before it is started."""
+    """Before the program starts, raise InputError for a flag that the program decides, or an unknown step."""
     other_step = getattr(args, "other_step", False)
     for name in (*_PROGRAMS, *(() if other_step else _STEPS)):
         if getattr(args, name, None) not in (None, False, "cuda"):  # validate's own default of --device
@@ -153,7 +153,7 @@ def read_job(
 def measured_and_saved(
     args: argparse.Namespace, settings: list[str], storage: str | None, cold: bool = False
 ) -> Profile:
-    """The profile of `measured`, kept where ``--save`` asks; what is bad is told before a minute of measuring."""
+    """The profile of `measured`, kept where ``--save`` asks; errors are reported before measuring."""
     check_settings(settings)
     check_storage(storage, cold)
     if args.save:
@@ -165,7 +165,7 @@ def measured_and_saved(
 
 
 def source_of(args: argparse.Namespace) -> str:
-    """What an answer says that it is about."""
+    """The name that an answer has for its input."""
     return shlex.join(args.command) if args.command else args.input or "measured here"
 
 
@@ -199,7 +199,7 @@ def _forward(part: bytes) -> None:
 
 
 def foreign_loader(args: argparse.Namespace) -> int:
-    """What can be told of a program whose loader is not torch's."""
+    """The answer for a program whose loader is not torch's."""
     from coresim.attaching.assemble import foreign_of
     from coresim.report.today import foreign_text
 

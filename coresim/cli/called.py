@@ -1,4 +1,4 @@
-"""Run a named function as a program (``python -m coresim.cli.called NAME``), if it trains where it was to give data."""
+"""Run a named function as a program (``python -m coresim.cli.called NAME``), if it trains instead of giving data."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from coresim.workloads.named import load_object
 
 
 def main() -> None:
-    """Import what the first argument names, and call it; its own arguments are none."""
+    """Import the function that the first argument names, and call it without arguments."""
     load_object(sys.argv.pop(1), "program")()
 
 

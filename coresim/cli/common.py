@@ -50,7 +50,7 @@ def settings_of(args: argparse.Namespace) -> list[str]:
 def show(args: argparse.Namespace, document: object, text: str) -> int:
     """Print one JSON object where ``--json`` asks for it, else the text; the exit code of an answer.
 
-    CoresimError, behind the answer, where a file could not be written on the way (`save`).
+    Raise CoresimError after the answer if a file could not be written (`save`).
     """
     print(json.dumps(document, indent=1, allow_nan=False) if args.json else visible(text))
     told_unsaved(args)
@@ -58,7 +58,7 @@ def show(args: argparse.Namespace, document: object, text: str) -> int:
 
 
 def save(args: argparse.Namespace, measured: Profile | Ledger, path: str) -> bool:
-    """Save what was measured. Where that fails, minutes of measuring are not lost: the answer is given first."""
+    """Save what was measured. If that fails, the answer comes first, so that no minutes of measuring are lost."""
     try:
         measured.save(path)
     except CoresimError as error:
@@ -143,7 +143,7 @@ def study_of(plan: Plan, engine: str, progress: Any = None) -> Iterator[Study]:
 
 
 def heeding(work: Callable[[], T]) -> T:
-    """What the work gives. Compiled code heeds no signal, so a thread does it, which an interrupt does not wait for."""
+    """Do the work in a thread and return its result: compiled code ignores signals; no interrupt waits for it."""
     from concurrent.futures import Future
 
     future: Future[T] = Future()
@@ -180,13 +180,13 @@ def metadata(
 
 
 def require(condition: bool, message: str) -> None:
-    """Raise bad input with the message unless the condition holds."""
+    """Raise InputError with the message unless the condition holds."""
     if not condition:
         raise InputError(message)
 
 
 def check_writable(path: str) -> None:
-    """InputError where ``path`` cannot be written: said before minutes of measuring, not after."""
+    """Raise InputError if ``path`` cannot be written: before minutes of measuring, not after."""
     target = Path(path)
     if target.exists() and not target.is_file():
         raise InputError(f"cannot write {target}: it is a {'folder' if target.is_dir() else 'device'}; name a file")
@@ -200,7 +200,7 @@ def check_writable(path: str) -> None:
 
 
 def check_figure(path: str) -> None:
-    """InputError where no figure can be written to ``path``: a form that is not known, or as `check_writable`."""
+    """Raise InputError if no figure can be written to ``path``: an unknown format, or as `check_writable`."""
     if Path(path).suffix not in FIGURES:
         raise InputError(f"{path}: a figure is written as {', '.join(FIGURES)}; end its name with one of them")
     check_writable(path)

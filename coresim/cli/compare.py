@@ -46,7 +46,7 @@ def _limit(text: str) -> float:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compare and print; with ``--fail-over`` 6 if a real change for the worse is larger, 7 if none is told to be."""
+    """Compare and print; with ``--fail-over`` 6 if a real change for the worse is larger, 7 if that is undecided."""
     from coresim.advise.compare import compare, pooled
     from coresim.report.compare import comparison_document, comparison_text, gate_text
     from coresim.sim.estimate import Plan

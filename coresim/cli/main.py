@@ -26,7 +26,7 @@ MODULES = (
     "schema",
 )  # fmt: skip
 
-#: What other verbs have a flag for, as an override.
+#: Overrides for which other verbs have a flag.
 AS_SETTING = {
     "--step-time": "accelerator.step=98 ms",
     "--batch-size": "workload.batch_size=256",

@@ -11,7 +11,7 @@ from coresim.model.profile import Profile
 from coresim.units import format_bytes, format_duration
 
 DEFAULT_OUTPUT = "profile.json"
-#: Measured times that are told when all is measured; those of a loop are a program's that trains on a device.
+#: Measured times that the summary shows; those of a loop belong to a program that trains on a device.
 _TOLD = ("prepare.", "receive.cpu", "accelerator.launch", "loop.")
 
 
@@ -29,7 +29,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, write the profile, and say what was measured; an output that cannot be written is told before."""
+    """Measure, write the profile, and say what was measured; an output that cannot be written is reported before."""
     check_writable(args.output)
     profile = measured(args)
     kept = save(args, profile, args.output)

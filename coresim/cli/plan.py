@@ -51,7 +51,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Plan and print; exit code 0 (a pair without a prediction is part of the answer), 1 if a file is not whole."""
+    """Plan and print; exit code 0 (a pair without a prediction is part of the answer), 1 if a file is incomplete."""
     from coresim.report.fleet import PLAN, fleet_text
     from coresim.report.results import ResultFile, read_results
 

@@ -82,7 +82,7 @@ class _Output(io.FileIO):
 
 
 def open_streams() -> None:
-    """Streams that are closed must not be taken by the next file that is opened."""
+    """Open closed streams, so that the next file does not take their place."""
     for number in (0, 1, 2):
         try:
             os.fstat(number)

@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _scenario(args: argparse.Namespace) -> tuple[Scenario, Profile | None, Profile | None]:
-    """What to recommend for, from the file or from measuring; its profile, and that with the step that is asked for."""
+    """The scenario, from the file or from measuring; its profile; and the profile with the step that is asked for."""
     settings = settings_of(args)
     if args.input is not None:
         for name in _MEASURING:

@@ -201,7 +201,7 @@ def _validate(args: argparse.Namespace, grid: Grid, specs: dict[str, WorkloadSpe
 
 
 def _save(args: argparse.Namespace, ledger: Ledger) -> None:
-    """Save what was measured so far. A full disk ends no hour of trials: it is told at once and after the answer."""
+    """Save what was measured so far. A full disk does not end the trials: it is told at once and after the answer."""
     before, args.unsaved = getattr(args, "unsaved", None), None
     if not save(args, ledger, args.output) and before is None:
         print(f"coresim: {args.unsaved}; trials go on, and the answer still comes", file=sys.stderr)
@@ -218,7 +218,7 @@ def _kept(path: str, grid: Grid) -> str:
 
 @contextlib.contextmanager
 def _told_what_is_kept(path: str, grid: Grid) -> Iterator[None]:
-    """Who interrupts, or meets a failure, is told that the work so far is not lost."""
+    """After an interrupt or a failure, tell the user that the work so far is not lost."""
     try:
         yield
     except (KeyboardInterrupt, CoresimError):
@@ -228,7 +228,7 @@ def _told_what_is_kept(path: str, grid: Grid) -> Iterator[None]:
 
 
 def _begun(args: argparse.Namespace, grid: Grid) -> Ledger:
-    """What an interrupted run of the same grid here left, else an empty ledger; another that is there steps aside."""
+    """The ledger of an interrupted run of the same grid here, else an empty one; another file there is renamed."""
     from coresim.validate.ledger import empty_ledger, load_ledger
     from coresim.validate.session import unsettled
 

@@ -1,1 +1,1 @@
-"""Many jobs on many kinds of hosts: the fleet file, a job transferred to another host, the best host of each job."""
+"""Plan many jobs on many kinds of hosts: the fleet file, the transfer of a job to another host, the best hosts."""

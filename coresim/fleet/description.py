@@ -104,7 +104,7 @@ class FleetWorkload:
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate(Offer):
-    """One kind of host for one job; where it comes with no number of cores, it has as many as are asked for.
+    """One kind of host for one job; without a fixed number of cores, it has as many as are asked for.
 
     Attributes:
         name: of the machine, or of the site with its GPU count.

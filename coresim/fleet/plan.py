@@ -1,4 +1,4 @@
-"""Workloads on machines: for each pair the cores needed and had, the idle predicted, its price, and what is best.
+"""Workloads on machines: for each pair the cores needed and present, the predicted idle, the price, and the best pair.
 
 Pairs with the same simulated inputs (the same step time, GPU count and transferred CPU times) are one *task*: their
 search for the cores needed is done once, from the bound that no schedule beats, and all machines that have them share
@@ -113,7 +113,7 @@ class FleetPlan:
         return sorted(best.values(), key=_rank)
 
     def best_first(self, workload: FleetWorkload) -> list[Row]:
-        """`pairs`, with what meets the target before what does not."""
+        """`pairs`, with those that meet the target first."""
         return sorted(self.pairs(workload), key=lambda row: not row.meets_target)
 
     def mixes(self) -> list[Mix]:
@@ -258,7 +258,7 @@ class _Schedule:
         return self._tasks((cell for cell in self.cells if cell.key not in self.known), False) or self.searches()
 
     def searches(self) -> list[Task]:
-        """What is to be asked for and was not searched as a recommendation is."""
+        """Tasks for the best machines whose core count was not yet searched as a recommendation searches it."""
         plan = self.plan()
         best = [row for workload in self.fleet.workloads for row in plan.best_first(workload)[:1]]
         keys = {row.key for row in best if row.outcome.has_enough and row.outcome.provenance != SEARCHED}

@@ -28,11 +28,11 @@ FLEET_PLAN = Plan(steps=120, least=2, most=2, inputs=4)
 class Outcome:
     """One option of one pair, as simulated; cores and workers per GPU, throughput of the whole host in samples/s.
 
-    The job uses ``minimum_cores`` of the cores that there are (the rest is for others), or all where they are fewer or
-    where no core count meets the target: then ``minimum_cores`` is None. ``provenance``: of count and interval,
-    `SIMULATED`, `coresim.advise.starved.BOUNDED` or `SEARCHED`. ``confidence``: the probability with which
-    ``minimum_cores`` meet the target: the one that was asked for where the host has so many cores, else that of what is
-    as likely as not; None where no core count meets it.
+    The job uses ``minimum_cores`` of the cores that there are (the rest is for others), or all if they are fewer, or if
+    no core count meets the target: then ``minimum_cores`` is None. ``provenance``: of count and interval, `SIMULATED`,
+    `coresim.advise.starved.BOUNDED` or `SEARCHED`. ``confidence``: the probability with which ``minimum_cores`` meet
+    the target: the one asked for if the host has so many cores, else that of the count which meets it as likely as not;
+    None if no core count meets it.
     """
 
     minimum_cores: int | None
@@ -107,8 +107,9 @@ def _searched(task: Task, option: Option) -> tuple[Point | None, Point | None]:
 def _needed(scenario: Scenario, option: Option, confidence: float, study: Study) -> tuple[Point | None, Point | None]:
     """The settings with the fewest cores that meet the target as likely as not, and with ``confidence``.
 
-    The second to first order: what binds near the first is a product (`coresim.advise.starved`), so that inputs which
-    are worse by their share of its uncertainty come to a step shorter by as much: what meets the target with that step.
+    The second is a first-order estimate. Near the first, what binds is a product (`coresim.advise.starved`), so inputs
+    that are worse by their share of its uncertainty act like a step that is shorter by as much. The second meets the
+    target with that step.
     """
     likely = minimum_cores(scenario, option, study.rough, predicted)
     if likely is None:

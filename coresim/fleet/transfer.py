@@ -1,4 +1,4 @@
-"""Transferring a job's times from the machine they were measured on to another: a stated model, with a wider interval.
+"""Transfer a job's times from the machine that measured them to another: a stated model, with a wider interval.
 
 * *Step time.* On the same chip as measured; where its form or memory size differs, with a relative standard
   uncertainty of 0.1 more. On another chip only what is known: the workload's own ``steps``, else its ``model`` in the
@@ -9,11 +9,11 @@
   one core of the servers of the last ten years is within a factor of about 1.6 of their middle.
 * *Cores that slow one another down.* s(k) as measured; on another CPU with 0.15 more, a judgement.
 * *Storage* as measured; where a recorded tier is named, with what the other machine's memory misses of the data set.
-* *Memory* is the other machine's, and its /dev/shm is not known: a container's is what is asked for.
+* *Memory* is the other machine's, and its /dev/shm is not known: a container gets what it asks for.
 
 So that one batch is one draw and not hundreds, the times of a batch of `MANY` samples or more are drawn as gamma times
-of the same mean and spread (`condensed`): their sum over the batch keeps its mean and variance. What a few very slow
-samples do to one batch is told by ``recommend``, not by a fleet plan.
+of the same mean and spread (`condensed`): their sum over the batch keeps its mean and variance. ``recommend``, not a
+fleet plan, shows what a few very slow samples do to one batch.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CPU_TIMES = ("preprocess", "collate", "send", "consumer", "pin", "pages")
 
 @dataclass(frozen=True)
 class Transferred:
-    """What a machine makes of a job; all that its prediction needs besides the job's scenario and the cores.
+    """A job on another machine: all that its prediction needs besides the job's scenario and the cores.
 
     Attributes:
         step: its step time there.

@@ -1,1 +1,1 @@
-"""The real input pipeline on this machine, run at declared settings and held beside what was predicted."""
+"""Run the real input pipeline on this machine at declared settings, and compare it with the prediction."""

@@ -21,7 +21,7 @@ from coresim.model.keys import COUNT, COUNT_OR_NONE, FLAG, NOT_NEGATIVE, POSITIV
 from coresim.model.option import Option, read_option
 from coresim.units import short
 
-#: What a block need not say, though a `Setting` must.
+#: Keys of a `Setting` that a block may leave out.
 _USUAL: dict[str, Any] = {"option": 2, "workers": 1, "cores": 2, "prefetch_factor": 2}
 
 
@@ -90,13 +90,13 @@ class Setting:
 
     @property
     def job(self) -> tuple[object, ...]:
-        """What is calibrated together: a loader in the trainer is the same loader as one with workers."""
+        """The key of settings that are calibrated together: a loader in the trainer counts as the one with workers."""
         threads = self.option == Option.STAGED
         return self.data_set, threads, self.pin_memory
 
     @property
     def data_set(self) -> tuple[object, ...]:
-        """What is run by one process, which builds the data set once: one batch size, and one training if any."""
+        """The key of settings that one process runs, with one built data set: one batch size, one training if any."""
         return self.workload, self.batch_size, self.model, self.precision, self.device
 
 

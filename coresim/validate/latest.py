@@ -1,4 +1,4 @@
-"""Where the latest ledger of each host and workload is kept, so that a recommendation can show it."""
+"""The store of the latest ledger of each host and workload, so that a recommendation can show it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def state_folder() -> Path:
     """``$XDG_STATE_HOME/coresim/ledgers``, else under ``~/.local/state`` (XDG Base Directory Specification 0.8).
 
     Raises:
-        InputError: the system knows no home of this user, as in a container that runs under any number.
+        InputError: the user has no home, as in a container that runs under an arbitrary user id.
     """
     base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
     if not os.path.isabs(base):
@@ -26,7 +26,7 @@ def state_folder() -> Path:
 
 
 def keep(ledger: Ledger) -> None:
-    """Save what the ledger has of each of its workloads as the latest of it and this host.
+    """Save the ledger's part of each workload as the latest ledger of that workload and this host.
 
     Raises:
         InputError: the folder cannot be written.

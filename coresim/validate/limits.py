@@ -1,8 +1,8 @@
 """The CPU quota of a control group, which gives a trial fewer cores as a container's limit does.
 
 A quota lets every worker run on every CPU until the period's CPU time is used up; then all of them stop until the next
-(https://docs.kernel.org/scheduler/sched-bwc.html). It needs a control group that may be written, which root has on most
-machines and a container's user has not.
+(https://docs.kernel.org/scheduler/sched-bwc.html). It needs a writable control group, which root has on most machines,
+and the user of a container has not.
 """
 
 from __future__ import annotations

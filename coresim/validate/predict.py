@@ -1,4 +1,4 @@
-"""What is predicted for a trial: by the simulation, and by the field's two models.
+"""Predictions for a trial: by the simulation, and by the field's two simple models.
 
 Everything rests on the scenario that `coresim recommend` would take from the same measurements.
 """
@@ -51,7 +51,7 @@ class Costs:
         training: what a step of the model in training costs; None: the accelerator is emulated.
         slower: how many times as much CPU time work takes as in the calibration.
         spread: relative standard uncertainty of the machine's speed in the calibration.
-        drift: how many times the speed's own spread in the calibration that is; ledgers that do not say took 2.
+        drift: ``spread`` over the speed's own spread in the calibration; ledgers without it took 2.
         barriers: pairs of a number of ranks and the CPU seconds of each of them for the barrier of one step.
     """
 
@@ -65,7 +65,7 @@ class Costs:
 
     @cached_property
     def scenario(self) -> Scenario:
-        """The scenario of the calibration, at the machine's speed meant."""
+        """The scenario of the calibration, at the machine's speed that ``slower`` gives."""
         # Whatever runs on a CPU lacks the share that sampling takes of it.
         return with_services(read_scenario(dict(self.tables)), self.slower / (1.0 - self.sampled), *WORK)
 

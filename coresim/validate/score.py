@@ -19,7 +19,7 @@ from coresim.validate.predict import Costs
 
 #: Idle, as a share, by which two settings may differ and count as equally good.
 SAME = 0.01
-#: Share of the scans in which numbers of workers that are in truth equally good would count so.
+#: Share of the scans in which numbers of workers that are truly equally good would count as equal.
 HELD = 0.9
 #: Relative change that an input must show before it is named as a cause.
 NOTABLE = 0.05
@@ -88,10 +88,11 @@ def cause(point: RecordedPoint, job: RecordedJob) -> str:
 
 
 def cost_changes(point: RecordedPoint, costs: Costs) -> Mapping[str, float]:
-    """Relative change of what the sampler, the workers and the trainer noted against what was predicted with.
+    """Relative change of the costs that the sampler, the workers and the trainer noted, against the predicted ones.
 
-    A batch, its samples and their joining, beside other busy cores is held against the calibrated one over s(k), as the
-    prediction has it. Without overlap it is all that the trainer did to have the batch, as in the calibration.
+    The cost of a batch (its samples and collation) beside other busy cores is compared with the calibrated one over
+    s(k), as the prediction has it. Without overlap it is all that the trainer did to prepare the batch, as in the
+    calibration.
     """
     found = {}
     # The noted CPU times have no part of what sampling takes of a CPU.
@@ -140,7 +141,7 @@ def _explaining(point: RecordedPoint, costs: Costs) -> Mapping[str, float]:
 
 
 def missing_term(ledger: Ledger) -> str:
-    """What predictions lack most likely: the largest common change of a noted cost that explains misses, if any."""
+    """What predictions most likely lack: the largest common change of a noted cost that explains misses, if any."""
     changes: dict[str, list[float]] = {}
     for point in ledger.scored:
         for name, change in _explaining(point, ledger.job_of(point).costs).items():
@@ -175,7 +176,7 @@ class Choice:
 
     @property
     def noise(self) -> float:
-        """What a choice that is in truth as good as the others loses at most in `HELD` of the scans.
+        """The most that a choice which is truly as good as the others loses in `HELD` of the scans.
 
         The best measured is the luckiest of several, so it is a one-sided comparison with each of the others by
         Student's t, after Bonferroni (Hsu, *Multiple Comparisons*, 1996, on comparisons with the best). 0 without

@@ -1,6 +1,6 @@
 """A validation: for each portion of a job calibrate, predict, and only then run it at the declared settings.
 
-All that measures happens in one fresh process per data set, which forks the loader's workers; this one never does.
+One fresh process per data set does all measuring and forks the loader's workers; this process never forks.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MOST_OTHERS = 0.025
 MOST_SLOWER = 0.25
 #: Share of the emulated step by which its timer may be late: what is taken out of the moments must stay small.
 MOST_LATE = 0.1
-#: Declared trials that one calibration is for, about a minute and a half of them: a shared machine changes its speed.
+#: Declared trials per calibration, about a minute and a half of them, because a shared machine changes its speed.
 FRESH = 20
 #: Trials of one setting at the most, beyond its repeats.
 ATTEMPTS = 2
@@ -74,9 +74,9 @@ def validate(
         ledger: an empty one, or that of an interrupted validation; its unsettled settings are made anew.
         seconds: begin no trial after so many seconds; None: no limit.
         build_timeout: the longest that building one data set may take, s; None: no limit.
-        save: told the ledger after each trial, so that an interruption loses one trial at most.
-        progress: told what is going on, and the fraction done.
-        notice: told, in one line, what of the grid cannot be run here.
+        save: called with the ledger after each trial, so that an interruption loses one trial at most.
+        progress: called with what is going on, and the fraction done.
+        notice: called with one line on what of the grid cannot run here.
 
     Raises:
         InputError: a workload cannot be built or fails.
@@ -105,7 +105,7 @@ def unsettled(grid: Grid, ledger: Ledger) -> list[Setting]:
 
 
 def fitting(settings: Sequence[Setting], notice: Callable[[str], None] = lambda line: None) -> list[Setting]:
-    """The settings that need no more CPUs than there are; ``notice`` is told how many do."""
+    """The settings that need no more CPUs than there are; ``notice`` is called with how many do."""
     cpus = len(os.sched_getaffinity(0))
     found = [setting for setting in settings if setting.cores <= cpus]
     if wider := len(settings) - len(found):

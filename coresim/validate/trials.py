@@ -48,7 +48,7 @@ MEETINGS, MEETING_S = 40, 0.03
 
 
 class Order(NamedTuple):
-    """One trial that the process is told to make; ``group``: for a quota, the parent's control group."""
+    """A request for one trial; ``group``: for a quota, the parent's control group."""
 
     setting: Setting
     step_s: float
@@ -60,7 +60,7 @@ class Order(NamedTuple):
 class Train(NamedTuple):
     """The model that the trials train; the process answers with the device's name and what a step costs.
 
-    A process trains one model on one device. ``again``: a cost that it has told before, now with more launches.
+    A process trains one model on one device. ``again``: a cost that it measured before, now to have more launches.
     """
 
     setting: Setting
@@ -214,7 +214,7 @@ def barrier_cost(ranks: int) -> float:
 
 
 def _run_together(call: Callable[..., Any], ranks: int) -> list[Any]:
-    """What the call returns for each rank, told its number, how many there are, and the folder in which they meet."""
+    """Call it for each rank with its number, how many ranks there are, and the folder in which they meet."""
     with tempfile.TemporaryDirectory(prefix="coresim-ranks-") as folder:
         return run_forked([partial(call, rank, ranks, folder) for rank in range(ranks)], "a rank of the trial")
 

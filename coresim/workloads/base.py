@@ -57,11 +57,11 @@ class Workload:
         raise NotImplementedError
 
     def decode(self, raw: Any) -> Any:
-        """Turn the stored form into values, such as pixels; it is stored as values unless a workload says otherwise."""
+        """Turn the stored form into values, such as pixels; by default they are the same."""
         return raw
 
     def transform(self, x: Any, rng: np.random.Generator) -> Any:
-        """Augment and convert one decoded sample; as it is unless a workload says otherwise."""
+        """Augment and convert one decoded sample; by default it stays as it is."""
         return x
 
     def steps(self) -> tuple[PreparationStep, ...]:
@@ -124,13 +124,13 @@ class DatasetWorkload(Workload):
             raise InputError(f"{name}: gives an object of type {kind}; {needs}")
 
     def fetch(self, index: int) -> int:
-        """As stages in threads: nothing is known of what only fetches, so all of a sample is its preprocessing."""
+        """For stages in threads: no separate fetch is known, so all of a sample is preprocessing."""
         if not self.is_map:
             raise InputError(f"{self.name}: gives samples one after the other; stages need a data set with __getitem__")
         return index
 
     def decode(self, raw: int) -> Any:
-        """As stages in threads: all of the sample."""
+        """For stages in threads: all of the sample."""
         with blamed(f"{self.name}: preparing sample {raw}", "fix the data set, or leave that sample out"):
             return self.dataset[raw]
 
@@ -206,8 +206,8 @@ def batch_facts(batch: Any) -> tuple[int, int]:
 def touch(batch: Any) -> int:
     """Read a byte of every page of a batch's arrays and tensors, as a program that reads them does; the pages read.
 
-    They are read where they lie, whatever their type and order. What has no memory of its own there, such as a list, a
-    sparse tensor or one on a device, is left out.
+    They are read where they lie, whatever their type and order. Parts without memory of their own on the host, such as
+    a list, a sparse tensor or one on a device, are left out.
     """
     pages: list[int] = []
 
@@ -235,7 +235,7 @@ def _bytes_of(part: Any) -> NDArray[np.uint8] | None:
 
 @contextmanager
 def blamed(what: str, remedy: str) -> Iterator[None]:
-    """Around the user's code: what goes wrong there is an `InputError` of one line that says ``what`` raised it."""
+    """A context around the user's code: an error there becomes a one-line `InputError` that says ``what`` raised it."""
     try:
         yield
     except InputError:

@@ -1,10 +1,10 @@
 """The default workload: training on ImageNet-class JPEG files, with Pillow and numpy only.
 
-The files are made on the spot, so that nothing is downloaded. What they imitate: the ImageNet (ILSVRC 2012)
-training set, 1,281,167 JPEG files in 138 GB, hence 108 kB per file, with 500 x 375 the typical size and
-0.18 million pixels on average (469 x 387) (Russakovsky et al. 2015, doi:10.1007/s11263-015-0816-y). Decoding cost
-follows pixels and compressed bytes, so both are matched: contrast and quality of the pictures are spread until
-bytes per pixel are ImageNet's. A test asserts the mean bytes, the mean pixels and the spread of a generated set.
+The files are made on the spot, so that nothing is downloaded. They imitate the ImageNet (ILSVRC 2012) training set,
+1,281,167 JPEG files in 138 GB, hence 108 kB per file, with 500 x 375 the typical size and 0.18 million pixels on
+average (469 x 387) (Russakovsky et al. 2015, doi:10.1007/s11263-015-0816-y). Decoding cost follows pixels and
+compressed bytes, so both are matched: contrast and quality of the pictures are spread until bytes per pixel are
+ImageNet's. A test asserts the mean bytes, the mean pixels and the spread of a generated set.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Workloads and functions by their names: ``package.module:name``, or ``path/to/train-file.py:name``.
 
-A name may stand for a data set, a DataLoader, a LightningDataModule, or for what gives one when it is called. It may
-also turn out to train; then it is stopped at its first loader.
+A name may stand for a data set, a DataLoader, a LightningDataModule, or a callable that gives one. If the call turns
+out to train, coresim stops it at its first loader.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LOADER = "torch.utils.data.dataloader"
 
 
 class TrainsError(InputError):
-    """What was to give a data set iterates a DataLoader: it is a program that trains."""
+    """A call that should give a data set iterates a DataLoader: it is a program that trains."""
 
 
 class _Iterated(BaseException):
@@ -143,7 +143,7 @@ def _is_loader(made: Any) -> bool:
 
 
 def _settings(loader: Any) -> dict[str, Any]:
-    """What a loader is set to, as it is today."""
+    """The settings of a loader as it is today."""
     context, torch = loader.multiprocessing_context, sys.modules["torch"]
     devices = getattr(torch, "accelerator", torch.cuda)  # before torch 2.6 it pinned for CUDA alone
     return {

@@ -18,7 +18,7 @@ class Entry(NamedTuple):
 
 
 class ListedWorkload(NamedTuple):
-    """What a list says of a workload: its name, samples per batch, steps in order, purpose, optional package."""
+    """The row of a workload in a list: its name, samples per batch, steps in order, purpose, optional package."""
 
     name: str
     batch_size: int
