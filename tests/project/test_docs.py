@@ -281,7 +281,7 @@ def test_the_checks_see_what_they_look_for(capsys: pytest.CaptureFixture[str], t
         "coresim whatif a \\\n  --cold -- b -c\n```\n"
         "```text\ncoresim no\n```\n"
     )
-    assert list(commands(text)) == [["recommend", "--cards", "3"], ["whatif", "a", "--cold"]]
+    assert list(commands(text)) == [(["recommend", "--cards", "3"], []), (["whatif", "a", "--cold"], ["b", "-c"])]
     assert "--cards" in complaint(["recommend", "--cards", "3"], capsys)
     assert "dance" in complaint(["dance"], capsys)
     assert complaint(["whatif", "a", "--cold"], capsys) == ""
