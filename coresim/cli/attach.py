@@ -201,18 +201,20 @@ def _forward(part: bytes) -> None:
 def foreign_loader(args: argparse.Namespace) -> int:
     """The answer for a program whose loader is not torch's."""
     from coresim.attaching.assemble import foreign_of
-    from coresim.report.today import foreign_text
+    from coresim.report.plain import section_text
+    from coresim.report.today import foreign_section
 
     require(args.save is None, "--save: the loader of --loader-hook cannot be run apart, so there is no profile")
     told = foreign_of(_run(args))
-    return show(args, told, foreign_text(told, args.loader_hook))
+    return show(args, told, section_text(foreign_section(told, args.loader_hook)))
 
 
 def validate_program(args: argparse.Namespace) -> int:
     """Run the program's loop with other numbers of workers too, and print predicted beside observed."""
     from coresim.attaching.assemble import failures_of, trials_of
     from coresim.attaching.today import check, check_today
-    from coresim.report.today import today_text, trials_document, trials_text
+    from coresim.report.plain import answer_lines
+    from coresim.report.today import today_section, trials_document, trials_section
     from coresim.sim.estimate import Plan
 
     keep = args.output != DEFAULT_LEDGER
@@ -229,7 +231,7 @@ def validate_program(args: argparse.Namespace) -> int:
         tried = [check(scenario, seen, study) for seen in trials_of(found, args.command, profile.today.threads)]
     failures = failures_of(found)
     document = trials_document(today, tried, failures, args.max_error)
-    show(args, document, f"{today_text(today)}\n\n{trials_text(today, tried, failures)}")
+    show(args, document, answer_lines("", today_section(today), trials_section(today, tried, failures)))
     return EXIT_ANSWERED if document["trusted"] else EXIT_NOT_TRUSTED
 
 

@@ -34,11 +34,12 @@ def run(args: argparse.Namespace) -> int:
     from coresim.advise.what_if import option_today, what_if
     from coresim.attaching.today import check_today, own_options
     from coresim.report.answer import answer_of
+    from coresim.report.content import statements
     from coresim.report.output import format_of, write_report
+    from coresim.report.plain import answer_lines
     from coresim.report.plan import ledger_table, plan_report
     from coresim.report.remedies import remedies_sections
     from coresim.report.text import headline
-    from coresim.report.today import today_text
     from coresim.sim.estimate import Plan
     from coresim.validate.latest import latest
 
@@ -60,9 +61,7 @@ def run(args: argparse.Namespace) -> int:
         option = option_today(scenario, found.point.option)
         remedies = remedies_sections(what_if(scenario, study, option=option, said=found))
         report = plan_report(answer, study.engine, about, title, remedies, checked)
-        if today:
-            print(visible(today_text(today)))
-        print(visible(headline(answer.result).splitlines()[0]))
+        print(visible(answer_lines("", answer.today_section, statements(headline(found)[:1]))))
         # Charts are drawn and sliders simulated as it is written.
         write_report(report, args.output)
     print(f"written to {args.output}")

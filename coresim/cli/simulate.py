@@ -53,8 +53,9 @@ def run(args: argparse.Namespace) -> int:
     """Simulate and print; exit code 0."""
     from coresim.model.build import build, resolve_setting
     from coresim.report.document import ESTIMATE
+    from coresim.report.plain import section_text
     from coresim.report.provenance import step_provenance
-    from coresim.report.simulated import bound_lines, estimate_text
+    from coresim.report.simulated import bound_lines, estimate_section
     from coresim.sim.estimate import Plan, estimate
 
     if args.gantt:
@@ -73,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     document = ESTIMATE.write(result, setting=shown, metadata=about)
     if scenario.stages:  # they say how many servers each has; a loader's workers are no part of such a line
         shown = {"listed stages": len(scenario.stages), "cores": setting.cores, "engine": args.engine}
-    code = show(args, document, "\n".join([estimate_text(result, shown), *bound_lines(pipeline)]))
+    code = show(args, document, section_text(estimate_section(result, shown, bound_lines(pipeline))))
     if args.trace:
         from coresim.report.trace import write_trace
 

@@ -17,7 +17,8 @@ from coresim.errors import CoresimError, InputError
 from coresim.measure.host import read_host
 from coresim.measure.system_root import check_proc
 from coresim.model.activity import Tick
-from coresim.report.activity import activity_document, activity_text, tick_line, waiting
+from coresim.report.activity import activity_document, activity_sections, tick_line, waiting
+from coresim.report.plain import answer_lines
 from coresim.units import LONG, parse_duration
 
 if TYPE_CHECKING:
@@ -144,6 +145,5 @@ def _print(args: argparse.Namespace, ticks: list[Tick], waits: dict[int, float])
     found = diagnose(ticks, read_host(load_window=0.0).usable_cores)
     by_rank = {"waiting_for_loader_by_rank": {str(rank): share for rank, share in waits.items()}}
     # A progress bar may have left the cursor in the middle of its line.
-    text = ("\n" if args.pid is None else "") + activity_text(found)
-    inside = [f"Seen from inside: {line}" for line in waiting(waits)]
-    return show(args, activity_document(found, ticks) | by_rank, "\n".join([text, *inside]))
+    text = ("\n" if args.pid is None else "") + answer_lines("", *activity_sections(found, waits))
+    return show(args, activity_document(found, ticks) | by_rank, text)

@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     from coresim.advise.what_if import option_today, remedies_named, what_if
     from coresim.attaching.today import check_today, own_options
     from coresim.report.remedies import what_if_document, what_if_text
-    from coresim.report.today import TODAY, today_text
+    from coresim.report.today import TODAY, today_section
     from coresim.sim.estimate import Plan
 
     scenario, profile = read_job(args, settings_of(args), args.cold, args.storage)
@@ -44,5 +44,5 @@ def run(args: argparse.Namespace) -> int:
         found = what_if(scenario, study, args.remedy, option, options=own)
         today = check_today(profile, study)
     document = what_if_document(found) | {"observed": TODAY.write(today) if today else None}
-    show(args, document, "\n\n".join([*([today_text(today)] if today else []), what_if_text(found)]))
+    show(args, document, what_if_text(found, *([today_section(today)] if today else [])))
     return EXIT_ANSWERED if today is None or today.trusted else EXIT_NOT_TRUSTED

@@ -1,4 +1,4 @@
-"""A watched job as text."""
+"""A watched job as sections, and its lines while it is watched."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from coresim.advise.activity import Activity
 from coresim.model.activity import Tick
+from coresim.report.content import Items, Section, statements
 from coresim.report.words import percent, plural
 
 
@@ -23,8 +24,8 @@ def tick_line(tick: Tick) -> str:
     )
 
 
-def activity_text(found: Activity) -> str:
-    """The verdict first, then the numbers, then what they cannot tell."""
+def activity_sections(found: Activity, waits: Mapping[int, float]) -> tuple[Section, ...]:
+    """The verdict first, then the numbers, then what they cannot tell, and what each rank's loop waited (``waits``)."""
     gpu = "no GPU was read" if found.gpu is None else f"GPU utilisation {percent(found.gpu)}"
     gpu += _stretches("of zero utilisation", found.zero_runs)
     pairs = zip(found.worker_cores, found.worker_states, strict=True)
@@ -36,22 +37,21 @@ def activity_text(found: Activity) -> str:
         f" (start-up {found.start_s:.1f} s, work {work:.1f} s, end {found.end_s:.1f} s)" if found.worker_cores else ""
     )
     trainer = "trainer" if found.trainers < 2 else f"each of {found.trainers} trainers"
-    lines = [
-        f"Verdict: {found.verdict} ({found.why}).",
-        f"  What to do: {found.advice}.",
-        "",
-        f"Watched {found.seconds:.1f} s{apart}: {gpu}.",
-        f"  cores{' at work' if apart else ''}: the job used {found.job_cores:.2f} of {found.usable_cores:g};"
+    events = _stretches("with all its cores busy", found.busy_runs)
+    events += _stretches("of waiting for a device", found.wait_runs)
+    numbers = (
+        f"cores{' at work' if apart else ''}: the job used {found.job_cores:.2f} of {found.usable_cores:g};"
         f" {trainer} {found.main_cores:.2f}; workers {workers}; whole host {found.host_cores:.2f}",
-        f"  waiting for a device in {percent(found.io_wait)} of the ticks; {found.faults:.0f} page faults/s",
-        f"  events{_stretches('with all its cores busy', found.busy_runs)}"
-        f"{_stretches('of waiting for a device', found.wait_runs)}"
-        f"{'' if found.busy_runs or found.wait_runs else ': none'}",
-        "",
-        "What counters cannot tell:",
-        *(f"  - {text}" for text in found.blind),
-    ]
-    return "\n".join(lines)
+        f"waiting for a device in {percent(found.io_wait)} of the ticks; {found.faults:.0f} page faults/s",
+        f"events{events or ': none'}",
+    )
+    advice = (f"What to do: {found.advice}.",)
+    return (
+        Section(f"Verdict: {found.verdict} ({found.why}).", (Items(advice, marked=False),)),
+        Section(f"Watched {found.seconds:.1f} s{apart}: {gpu}.", (Items(numbers, marked=False),)),
+        Section("What counters cannot tell:", (Items(found.blind),)),
+        statements(f"Seen from inside: {line}" for line in waiting(waits)),
+    )
 
 
 def _stretches(what: str, runs: tuple[int, ...]) -> str:

@@ -12,11 +12,13 @@ from coresim.advise.recommend import Recommendation
 from coresim.attaching.today import Checked
 from coresim.model.loader_settings import LoaderSettings
 from coresim.model.profile import Profile
+from coresim.report.content import Section
+from coresim.report.plain import section_text
 from coresim.report.provenance import input_lines, profile_notes, step_provenance, subject_of
 from coresim.report.shown import Shown
-from coresim.report.simulated import estimate_text
+from coresim.report.simulated import estimate_section
 from coresim.report.terminal import answer_text
-from coresim.report.today import settings_text, today_text
+from coresim.report.today import settings_section, today_section
 from coresim.sim.estimate import Engine, Estimate
 
 if TYPE_CHECKING:
@@ -48,15 +50,15 @@ class Answer(Shown):
     settings: LoaderSettings | None = None
 
     @property
-    def today_text(self) -> str | None:
+    def today_section(self) -> Section:
         """How the job does today, as far as that is known: what an answer begins with."""
         if self.today is not None:
-            return today_text(self.today)
+            return today_section(self.today)
         if self.settings is None:
-            return None
+            return Section("", ())
         # The prediction is of the scenario, which flags may have changed.
         same = self.settings.describes(self.result.scenario.loader)
-        return settings_text(self.settings, self.result.own_host if same else None)
+        return settings_section(self.settings, self.result.own_host if same else None)
 
     @property
     def cores_per_gpu(self) -> int:
@@ -83,12 +85,11 @@ class Answer(Shown):
 
     def text(self, verbose: bool = False) -> str:
         """Today, and the answer in ten lines with its warnings, or ``verbose`` with all of the evidence."""
-        told = answer_text(self, verbose)
-        return f"{self.today_text}\n\n{told}" if self.today_text else told
+        return answer_text(self, verbose)
 
     def _repr_html_(self) -> str:
         from coresim.report.html import render  # noqa: PLC0415 - jinja2 is imported only when asked for
-        from coresim.report.plan import facts, short_headline  # noqa: PLC0415
+        from coresim.report.summary import facts, short_headline  # noqa: PLC0415
 
         return render("answer.html.j2", headline=short_headline(self.result), facts=facts(self), text=str(self))
 
@@ -138,7 +139,7 @@ class Simulated(Shown):
         return self.result.gpu_idle
 
     def __str__(self) -> str:
-        return estimate_text(self.result, self.setting)
+        return section_text(estimate_section(self.result, self.setting))
 
     def to_frame(self) -> pd.DataFrame:
         """Where the time went, as a table."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +23,10 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Items:
-    """A list."""
+    """A list; ``marked``: with a sign before each line, else only what a line goes on with stands further right."""
 
     lines: tuple[str, ...]
+    marked: bool = True
 
 
 @dataclass(frozen=True)
@@ -80,10 +81,20 @@ Block = Paragraph | Items | Facts | Verbatim | Table | Chart
 
 @dataclass(frozen=True)
 class Section:
-    """One part of an answer under its own heading."""
+    """One part of an answer under its own heading, or under none where ``title`` is empty."""
 
     title: str
     blocks: tuple[Block, ...]
+
+    @property
+    def words(self) -> str:
+        """What its lists say as running text, for a fact beside others."""
+        return " ".join(line for block in self.blocks if isinstance(block, Items) for line in block.lines)
+
+
+def statements(lines: Iterable[str]) -> Section:
+    """Sentences that need no heading, each on a line of its own."""
+    return Section("", (Items(tuple(lines), marked=False),))
 
 
 @dataclass(frozen=True)

@@ -23,15 +23,17 @@ def _lines(report: Report) -> Iterator[str]:
     yield from _table(Table(("", "answer"), report.facts))
     for section in report.sections:
         shown = [line for block in section.blocks for line in ("", *_block(block)) if not isinstance(block, Chart)]
-        yield from ("", f"## {_plain(section.title)}", *shown) if shown else ()
+        title = ("", f"## {_plain(section.title)}") if section.title else ()
+        yield from (*title, *shown) if shown else ()
 
 
 def _block(block: Block) -> Iterator[str]:
     match block:
         case Paragraph(text):
             yield _plain(text)
-        case Items(lines):
-            yield from (f"- {_plain(line)}" for line in lines)
+        case Items(lines, marked):
+            # Two blanks at the end keep a line apart from the next one.
+            yield from (f"- {_plain(line)}" if marked else f"{_plain(line)}  " for line in lines)
         case Facts(pairs):
             yield from _table(Table(("", ""), pairs))
         case Verbatim(text):

@@ -81,7 +81,7 @@ def _section(flow: _Flow, section: Section) -> None:
     # A heading stays with what it heads.
     first = section.blocks[0] if section.blocks else None
     flow.room(SCALE * first.height + 6 * LINE if isinstance(first, Chart) else 6 * LINE)
-    flow.text([section.title], 13, weight="bold")
+    flow.text(filter(None, [section.title]), 13, weight="bold")
     for block in section.blocks:
         if isinstance(block, Chart):
             flow.chart(block)

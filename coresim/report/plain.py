@@ -11,8 +11,12 @@ from coresim.report.words import WIDTH, wrapped
 
 def answer_lines(headline: str, *sections: Section) -> str:
     """The headline as it stands, then the sections; charts are left out."""
-    told = (one for one in sections if any(block != Items(()) and not isinstance(block, Chart) for block in one.blocks))
+    told = (section for section in sections if any(map(_is_read, section.blocks)))
     return "\n\n".join(filter(None, [headline, *map(section_text, told)]))
+
+
+def _is_read(block: Block) -> bool:
+    return not isinstance(block, Chart) and (not isinstance(block, Items) or bool(block.lines))
 
 
 def section_text(section: Section) -> str:
@@ -30,9 +34,9 @@ def block_lines(block: Block, width: int, wide: bool = False) -> Iterator[str]:
     match block:
         case Paragraph(text):
             yield from wrapped(text, "", "", width).splitlines()
-        case Items(lines):
+        case Items(lines, marked):
             for line in lines:
-                yield from wrapped(line, "- ", "  ", width).splitlines()
+                yield from wrapped(line, "- " if marked else "", "  ", width).splitlines()
         case Facts(pairs):
             yield from facts_lines(pairs, width)
         case Verbatim(text):

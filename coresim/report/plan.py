@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING
@@ -15,11 +15,11 @@ from coresim.model.scenario import Scenario
 from coresim.model.service import Service
 from coresim.report import text
 from coresim.report.content import Chart, Items, Paragraph, Report, Section, Table
-from coresim.report.doubt import sure_words
-from coresim.report.provenance import merged, provenance_words, warnings
+from coresim.report.provenance import merged
 from coresim.report.settings import cap_text
 from coresim.report.simulated import estimate_shares
-from coresim.report.words import interval, percent, plural
+from coresim.report.summary import facts, short_headline
+from coresim.report.words import interval, percent
 from coresim.sim.estimate import Engine, Estimate
 from coresim.units import format_duration
 
@@ -102,63 +102,6 @@ def ledger_table(ledger: Ledger) -> Table | None:
         for point in points
     )
     return Table(columns, tuple(rows), one_line(ledger), f"Accelerator: {ledger.accelerator}.")
-
-
-def short_headline(result: Recommendation) -> str:
-    """The answer in a few words."""
-    if result.meets_target:
-        return f"{plural(result.point.cores, 'CPU core')} per GPU"
-    if result.verdict.name in ("too few cores", "too few workers"):
-        return "Not enough CPU cores"
-    return f"More CPU cores will not help: {result.verdict.name}"
-
-
-def facts(answer: Answer) -> Iterator[tuple[str, str]]:
-    """The answer, one line for each thing that a reader asks first."""
-    result, point = answer.result, answer.result.point
-    if answer.today_text:
-        yield "Today", " ".join(answer.today_text.removeprefix("Today: ").split())
-    if not result.meets_target:
-        yield "Answer", text.headline(result).splitlines()[0]
-        yield "What would help", result.verdict.advice
-        yield "Nearest", plural(point.cores, "CPU core") + " per GPU"
-    target = f"target {percent(result.scenario.target.gpu_idle)}, met with probability {result.probability:.2f}"
-    yield "Predicted GPU idle", f"{interval(point.estimate)}, {target}"
-    sources = provenance_words(result.scenario, answer.step_provenance)
-    if sources:
-        yield "Provenance", sources
-    if answer.notes:
-        yield "Warnings", warnings(answer.notes)
-    if result.meets_target:
-        yield "Cores per GPU", f"{point.cores} ({text.core_range(result)}); {sure_words(result)}"
-    yield "Settings", text.setting_words(point)
-    loader = text.loader_text(result)
-    if loader:
-        yield "DataLoader", loader.removeprefix("With a DataLoader ")
-    yield "Verdict", f"{result.verdict.name}; next bottleneck: {result.verdict.next_bottleneck}"
-    yield "One core short", one_short(result)
-    count = result.scenario.accelerator.count
-    together = f", {plural(count, 'GPU')} together" if count > 1 else ""
-    yield "Throughput", f"{point.estimate.throughput_samples_per_s:.0f} samples/s{together}"
-    own = result.own_host
-    if own is not None:
-        rate = own.point.estimate.throughput_samples_per_s
-        words = f"{own.verdict.name}, GPU idle {interval(own.point.estimate)}, {rate:.0f} samples/s"
-        if own.verdict.name != "GPU-bound" and own.cores != point.cores:
-            words += f"; what would help there: {own.verdict.advice}"
-        yield f"On the host's {own.cores:g} cores per GPU", words
-
-
-def one_short(result: Recommendation) -> str:
-    """What one core less than recommended costs, from the curve of the recommended option."""
-    point = result.point
-    less = next((found for found in result.chosen.curve if found.cores == point.cores - 1), None)
-    if less is None:
-        return "no fewer cores than this were simulated" if point.cores > 1 else "there is no fewer than one core"
-    lost = 1.0 - less.estimate.throughput_samples_per_s / point.estimate.throughput_samples_per_s
-    # Two points of a flat curve differ by their noise alone.
-    change = f"{100 * lost:.1f} % fewer samples/s" if lost >= 0.0005 else "no fewer samples/s"
-    return f"with {less.cores}: GPU idle {interval(less.estimate)}, {change}"
 
 
 def _curves(result: Recommendation) -> Section:

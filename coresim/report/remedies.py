@@ -7,7 +7,7 @@ from typing import Any
 
 from coresim.advise.remedies import PROVENANCES
 from coresim.advise.what_if import RemedyOutcome, WhatIf
-from coresim.report.content import Items, Paragraph, Section, Table
+from coresim.report.content import Items, Paragraph, Section, Table, Verbatim
 from coresim.report.plain import answer_lines
 from coresim.report.words import option_words, percent, plural, ranged
 from coresim.units import format_bytes
@@ -15,9 +15,9 @@ from coresim.units import format_bytes
 COLUMNS = ("remedy", "GPU idle", "samples/s", "workers", "cores needed", "memory", "provenance")
 
 
-def what_if_text(found: WhatIf) -> str:
-    """The conclusion, the table, and what each line means and costs."""
-    return answer_lines(conclusion(found), Section("", (_table(found),)), _notes(found))
+def what_if_text(found: WhatIf, *before: Section) -> str:
+    """The conclusion, the table, and what each line means and costs; behind what stands ``before``."""
+    return answer_lines("", *before, Section("", (Verbatim(conclusion(found)), _table(found))), _notes(found))
 
 
 def remedies_sections(found: WhatIf) -> tuple[Section, Section]:

@@ -1,12 +1,13 @@
-"""One simulated setting in text, and what theory allows it."""
+"""One simulated setting as a section, and what theory allows it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from coresim.model.pipeline import Pipeline
+from coresim.report.content import Paragraph, Section
 from coresim.report.text import interval_sources
-from coresim.report.words import interval, percent, plural, wrapped
+from coresim.report.words import interval, percent, plural
 from coresim.sim.estimate import Estimate
 from coresim.theory.balanced import batch_rate_bounds
 from coresim.theory.bounds import binding, bounds
@@ -29,8 +30,8 @@ def estimate_shares(estimate: Estimate, counted: bool = True) -> dict[str, Mappi
     return found
 
 
-def estimate_text(estimate: Estimate, setting: Mapping[str, object]) -> str:
-    """One simulated setting."""
+def estimate_section(estimate: Estimate, setting: Mapping[str, object], more: Iterable[str] = ()) -> Section:
+    """One simulated setting, with its times and whatever ``more`` is to be said of it."""
     title = ", ".join(f"{name} {value}" for name, value in setting.items() if value is not None)
     found = (
         f"GPU idle {interval(estimate)}, throughput {estimate.throughput_samples_per_s:.1f} samples/s,"
@@ -38,8 +39,8 @@ def estimate_text(estimate: Estimate, setting: Mapping[str, object]) -> str:
     )
     shares = {group: states for group, states in estimate_shares(estimate).items() if any(states.values())}
     where = (f"{group}: {_list(states)}" for group, states in shares.items())
-    lines = (f"Simulated: {title}", found, *where, interval_sources(estimate))
-    return "\n".join(wrapped(line, "", "") for line in lines)
+    lines = (f"Simulated: {title}", found, *where, interval_sources(estimate), *more)
+    return Section("", tuple(map(Paragraph, lines)))
 
 
 def _list(shares: Mapping[str, float]) -> str:

@@ -14,7 +14,7 @@ from coresim.report.plain import answer_lines
 from coresim.report.records import VERSION, Key, Record, constant
 from coresim.report.shown import Shown
 from coresim.report.text import setting_words
-from coresim.report.today import settings_text
+from coresim.report.today import settings_section
 from coresim.report.words import percent, plural
 from coresim.units import format_duration
 
@@ -34,11 +34,11 @@ class ForSteps(Shown):
     settings: LoaderSettings | None = None
 
     def __str__(self) -> str:
-        today = Section("", (Paragraph(settings_text(self.settings, None)),) if self.settings else ())
+        today = [settings_section(self.settings, None)] if self.settings else []
         rate = f"Step time unknown: {rate_words(self.result.per_rate)}, more where many cores slow one another."
         lines = Section("", (Verbatim("\n".join(map(_line, self.result.answers))),))
         more = (Section("Provenance", (Items(self.provenance),)), Section("Warnings", (Items(self.notes),)))
-        return answer_lines(rate, lines, today, Section("", (Paragraph(REMEDY),)), *more)
+        return answer_lines(rate, lines, *today, Section("", (Paragraph(REMEDY),)), *more)
 
 
 def _line(found: Recommendation) -> str:

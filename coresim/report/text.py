@@ -17,8 +17,8 @@ from coresim.sim.estimate import Estimate
 from coresim.units import format_bytes, format_duration
 
 
-def headline(answer: Recommendation, step_provenance: str | None = None) -> str:
-    """The answer in two sentences; where no core count meets the target, what would, and what comes nearest.
+def headline(answer: Recommendation, step_provenance: str | None = None) -> tuple[str, ...]:
+    """The answer; where no core count meets the target, that and, apart from it, what comes nearest.
 
     ``step_provenance``: where the step time comes from; a record is named.
     """
@@ -31,15 +31,14 @@ def headline(answer: Recommendation, step_provenance: str | None = None) -> str:
         node = node_words(answer).removesuffix("; ")
         none = f"{node} come nearest: no" if node else "No"
         return (
-            f"{none} core count tried keeps the GPU idle within {percent(target)}. {why}: {verdict.name}.\n"
-            f"What would: {verdict.advice} (GPU idle would then be {percent(verdict.idle_without)} at best).\n"
-            f"Nearest: {plural(point.cores, 'CPU core')} per GPU, {setting_words(point)}{_lock_words(answer)}: {idle}."
+            f"{none} core count tried keeps the GPU idle within {percent(target)}. {why}: {verdict.name}.",
+            f"Nearest: {plural(point.cores, 'CPU core')} per GPU, {setting_words(point)}{_lock_words(answer)}: {idle}.",
         )
     sure = sure_words(answer)
     return (
         f"{node_words(answer)}{plural(point.cores, 'CPU core')} per GPU{recorded_words(answer, step_provenance)},"
         f" {setting_words(point)}{_lock_words(answer)}: {idle}, target {percent(target)}. {sure[0].upper()}{sure[1:]};"
-        f" {core_range(answer)}."
+        f" {core_range(answer)}.",
     )
 
 

@@ -1,4 +1,4 @@
-"""The line that an answer about a running program begins with: how it does today."""
+"""How a program or a loader does today, as sections: what an answer about it begins with."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from coresim.advise.own_host import OwnHost
 from coresim.attaching.today import FAR_OFF, NOT_SIMULATED, THE_STEP, Checked, Term
 from coresim.model.loader_settings import LoaderSettings
 from coresim.model.today import CPU, Today
-from coresim.report.content import Section, Table
-from coresim.report.plain import section_text
+from coresim.report.content import Items, Section, Table, statements
 from coresim.report.records import Key, Record, keys
-from coresim.report.words import percent, plural, ranged, wrapped
+from coresim.report.words import percent, plural, ranged
 from coresim.units import format_duration
 
 #: Starts of epochs are told where they make the device idle by so much more of the time.
 NOTABLE_STARTS = 0.01
 
 
-def today_text(checked: Checked) -> str:
+def today_section(checked: Checked) -> Section:
     """What was observed and what is predicted; where they differ by more than stated, that and the likeliest term."""
     today = checked.today
     idle = f"observed {percent(today.gpu_idle)}, predicted {ranged(checked.predicted, checked.low, checked.high)}"
@@ -34,7 +33,7 @@ def today_text(checked: Checked) -> str:
         )
     if not today.steady:
         lines.append("The loop was not steady yet when it was observed: its steps or waits still changed.")
-    return "\n".join(wrapped(line, "", "  ") for line in lines)
+    return statements(lines)
 
 
 def _warning(checked: Checked) -> Iterator[str]:
@@ -60,35 +59,36 @@ def _explained(term: Term, today: Today) -> str:
     return f"; with that, the prediction is {percent(term.idle)}.{why if shared else ''}"
 
 
-def settings_text(settings: LoaderSettings, own: OwnHost | None) -> str:
+def settings_section(settings: LoaderSettings, own: OwnHost | None) -> Section:
     """The settings of a DataLoader that was named, and what is predicted for them on the cores that are there."""
     line = f"Today: the DataLoader that was named has {settings}"
     if own is not None and own.today is not None:
         idle = percent(own.today.estimate.gpu_idle)
         line += f"; GPU idle predicted {idle} on this host's {plural(own.cores, 'core')} per GPU"
-    return wrapped(f"{line}.", "", "  ")
+    return statements([f"{line}."])
 
 
-def waited_line(watched: Mapping[str, Any]) -> str:
+def waited_section(watched: Mapping[str, Any]) -> Section:
     """What a loop that was only watched waited, in the words of `coresim.attaching.session`'s files."""
     span = watched.get("wait_s", 0.0) + watched.get("step_s", 0.0)
     if not span:
-        return "Today: no loop that trains was seen to ask a torch DataLoader for batches."
+        return statements(["Today: no loop that trains was seen to ask a torch DataLoader for batches."])
     settings, batches = watched["settings"], watched["periods"]
     size = settings["batch_size"]
     rate = f"{batches / span:.3g} batches/s" if size is None else f"{size * batches / span:.0f} samples/s"
-    return (
+    line = (
         f"Today: the loop waited {percent(watched['wait_s'] / span)} of its time for the loader; {rate};"
         f" {workers_words(settings['workers'])}, {plural(len(settings['cpus']), 'hardware thread')} allowed;"
         f" a batch is waited for {format_duration(watched['wait_s'] / batches)} and worked on"
         f" {format_duration(watched['step_s'] / batches)}."
     )
+    return statements([line])
 
 
-def foreign_text(told: Mapping[str, Any], hook: str) -> str:
+def foreign_section(told: Mapping[str, Any], hook: str) -> Section:
     """What can be told of a loader that is not torch's, and what cannot."""
     wait, step, alone = (format_duration(told[name]) for name in ("wait_s", "step_s", "step_without_waiting_s"))
-    lines = [
+    lines = (
         f"Today: GPU idle observed {percent(told['gpu_idle_observed'])}; {plural(told['ranks'], 'rank')}; a batch is"
         f" waited for {wait} and worked on {step}; the program used {told['program_cores']:.1f} cores per rank.",
         f"Without waiting a step takes {alone}.",
@@ -96,11 +96,11 @@ def foreign_text(told: Mapping[str, Any], hook: str) -> str:
         f" {told['least_cores']:.1f} cores beside the loop's own feed such a step.",
         f"Not told: how many cores are enough. {hook} is no torch DataLoader, and coresim cannot run it apart from the"
         " loop with other numbers of workers; a scenario with your framework's preset (coresim presets) says more.",
-    ]
-    return "\n".join(wrapped(line, "", "  ") for line in lines)
+    )
+    return statements(lines)
 
 
-def trials_text(today: Checked, tried: Sequence[Checked], failures: Mapping[int, str]) -> str:
+def trials_section(today: Checked, tried: Sequence[Checked], failures: Mapping[int, str]) -> Section:
     """Predicted beside observed idle for each number of workers that the loop was run with, and those that failed."""
     columns = ("workers", "GPU idle observed", "predicted", "miss", "other programs")
     rows = tuple(
@@ -109,12 +109,11 @@ def trials_text(today: Checked, tried: Sequence[Checked], failures: Mapping[int,
         for found in tried
     )  # fmt: skip
     miss = f"{100 * _mean_miss(tried or [today]):.1f} points of GPU idle"
-    lines = [section_text(Section("", (Table(columns, rows, note=f"mean miss {miss}"),)))] if tried else []
-    failed = [f"With {workers_words(count)} the loader failed: {why}" for count, why in failures.items()]
-    checked = (
-        [] if tried else [f"So the prediction was checked with today's number of workers only: it misses by {miss}."]
-    )
-    return "\n".join([*lines, *(wrapped(line, "", "  ") for line in [*failed, *checked])])
+    table = [Table(columns, rows, note=f"mean miss {miss}")] if tried else []
+    lines = [f"With {workers_words(count)} the loader failed: {why}" for count, why in failures.items()]
+    if not tried:
+        lines.append(f"So the prediction was checked with today's number of workers only: it misses by {miss}.")
+    return Section("", (*table, Items(tuple(lines), marked=False)))
 
 
 def trials_document(

@@ -90,7 +90,7 @@ def test_a_callback_prints_what_the_loop_waited(package: str, source: str, tmp_p
         pytest.skip(f"{package} is not installed")
     done = python(source, tmp_path)
     assert done.returncode == 0, done.stderr
-    line = done.stdout.strip().splitlines()[-1]
+    line = " ".join(done.stdout[done.stdout.find("Today: ") :].split())
     found = re.fullmatch(
         r"Today: the loop waited (?P<share>[\d.]+) % of its time for the loader; \d+ samples/s;"
         r" (?P<workers>\d) workers, \d+ hardware threads? allowed; a batch is waited for [\d.]+ ms and worked on"

@@ -27,7 +27,7 @@ from coresim.model.profile import AcceleratorSource, Profile
 from coresim.model.scenario import Scenario, read_scenario
 from coresim.model.today import Today
 from coresim.report.settings import loader_settings
-from coresim.report.today import TODAY, today_text
+from coresim.report.today import TODAY, today_section
 from coresim.sim.estimate import Plan
 
 #: 32 samples of 5 ms: two workers on two cores have a batch every 80 ms, and a step of 50 ms leaves 30 of them idle.
@@ -106,7 +106,7 @@ def test_a_prediction_that_holds_names_no_term(scenario: Scenario, study: Study)
     checked = check(scenario, today(), study)
     assert checked.predicted == pytest.approx(0.375, abs=0.005)
     assert checked.trusted and checked.term is None
-    told = today_text(checked)
+    told = today_section(checked).words
     assert told.startswith("Today: GPU idle observed 37.5 %, predicted 37.5 % [37.5, 37.5]; 400 samples/s; 2 workers")
     assert "Not to be trusted" not in told and "Warning" not in told
     assert TODAY.write(checked)["outside_interval"] is False
@@ -125,10 +125,10 @@ def test_a_miss_is_a_warning_in_the_second_line(low: float, high: float, warning
     """Whether the prediction is to be trusted or not: outside of the interval, or by more than 12 points."""
     predicted = 0.5 if high == 0.9 else 0.4
     checked = Checked(today(gpu_idle=0.359), predicted, low, high)
-    told = today_text(checked)
+    told = today_section(checked).words
     assert f"GPU idle observed 35.9 %, predicted {100 * predicted:.1f} % [{100 * low:.1f}, {100 * high:.1f}]" in told
     assert ("Warning" in told) == (warning is not None)
-    assert warning is None or f"worked on 50 ms. {warning}" in in_one_line(told)
+    assert warning is None or f"worked on 50 ms. {warning}" in told
     assert TODAY.write(checked)["outside_interval"] == (low == 0.38)
 
 
@@ -136,15 +136,17 @@ def test_a_miss_with_batches_of_different_sizes_is_laid_to_them(scenario: Scenar
     sizes = {"batch_size": 19, "batch_least": 4, "batch_most": 100, "batch_mean": 18.7}
     checked = check(scenario, today(gpu_idle=0.8, **sizes), study)
     assert checked.term is not None and checked.term.name == "batches of different sizes"
-    text = in_one_line(today_text(checked))
+    text = today_section(checked).words
     assert "2 workers, prefetch_factor 2, batches of 4 to 100 samples, 18.7 on average, 2 hardware threads" in text
     assert "Warning: the observed GPU idle is outside of the predicted 95 % interval. Not to be trusted:" in text
     assert "large ones are waited for; all are predicted as of 19." in text
     told = TODAY.write(checked)
     assert {name: told[name] for name in sizes} == sizes
     # A last one of each epoch that is smaller changes nothing.
-    alike = today_text(check(scenario, today(batch_size=64, batch_least=16, batch_most=64, batch_mean=62.5), study))
-    assert "batch 64, 2 hardware threads" in in_one_line(alike)
+    alike = today_section(
+        check(scenario, today(batch_size=64, batch_least=16, batch_most=64, batch_mean=62.5), study)
+    ).words
+    assert "batch 64, 2 hardware threads" in alike
 
 
 @pytest.mark.parametrize(
@@ -163,7 +165,7 @@ def test_a_miss_names_the_term_that_explains_it(
     assert checked.predicted == pytest.approx(0.375, abs=0.005)  # nothing that was observed went into it
     assert not checked.trusted
     assert checked.term is not None and checked.term.name == term
-    text = " ".join(today_text(checked).split())
+    text = today_section(checked).words
     assert f"Likeliest term: {term}" in text
     explained = f"; with that, the prediction is {100 * checked.term.idle:.1f} %." in text
     assert explained == (term != "handing batches over")
@@ -176,20 +178,20 @@ def test_short_epochs_are_told_and_are_the_term_of_a_miss(scenario: Scenario, st
     short = {"epoch_batches": 4, "epoch_wait": 0.29, "epoch_period": 0.08}
     checked = check(scenario, today(**short), study)
     assert checked.term is None
-    text = " ".join(today_text(checked).split())
+    text = today_section(checked).words
     # 4 steps of 50 ms in three periods of 80 ms, a wait of 290 ms and a step.
     assert "An epoch has 4 batches, and its first is waited for 290 ms, which is not in these figures." in text
     assert "With that the GPU idles 65.5 %." in text
     assert TODAY.write(checked)["gpu_idle_with_epoch_starts"] == pytest.approx(1 - 200 / 580)
     missed = check(scenario, today(gpu_idle=0.0, **short), study)
     assert missed.term is not None and missed.term.name == "short epochs"
-    text = " ".join(today_text(missed).split())
+    text = today_section(missed).words
     assert (
         "Likeliest term: short epochs: of the 4 batches of an epoch 4 are prepared while its first is waited for"
         in text
     )
     assert "with that, the prediction" not in text
-    assert "An epoch has" not in today_text(check(scenario, today(**(short | {"epoch_batches": 4000})), study))
+    assert "An epoch has" not in today_section(check(scenario, today(**(short | {"epoch_batches": 4000})), study)).words
 
 
 def test_cores_that_others_used_are_not_the_programs(scenario: Scenario, study: Study) -> None:
@@ -203,7 +205,7 @@ def test_cores_that_others_used_are_not_the_programs(scenario: Scenario, study: 
 def test_no_workers_are_no_overlap(scenario: Scenario, study: Study) -> None:
     checked = check(scenario, today(workers=0, gpu_idle=0.76), study)
     assert checked.predicted == pytest.approx(160 / 210, abs=0.005)
-    assert "no workers (num_workers=0)" in today_text(checked)
+    assert "no workers (num_workers=0)" in today_section(checked).words
 
 
 @pytest.fixture

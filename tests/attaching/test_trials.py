@@ -24,7 +24,8 @@ from coresim.cli.main import main
 from coresim.errors import InputError
 from coresim.model.today import Today
 from coresim.report.answer import answer_of
-from coresim.report.today import trials_document, trials_text
+from coresim.report.plain import section_text
+from coresim.report.today import trials_document, trials_section
 
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
@@ -237,7 +238,7 @@ def checked(workers: int, observed: float, predicted: float) -> Checked:
 def test_those_that_failed_are_named_and_the_others_are_judged() -> None:
     today, tried = checked(2, 0.4, 0.4), [checked(1, 0.5, 0.52), checked(4, 0.1, 0.14)]
     failures = {0: "AttributeError: no worker", 8: "ValueError: 4 files"}
-    text = trials_text(today, tried, failures)
+    text = section_text(trials_section(today, tried, failures))
     assert "mean miss 3.0 points of GPU idle" in text
     assert text.splitlines()[-2:] == [
         "With no workers (num_workers=0) the loader failed: AttributeError: no worker",
@@ -251,13 +252,9 @@ def test_those_that_failed_are_named_and_the_others_are_judged() -> None:
 
 def test_where_all_others_failed_todays_own_number_is_judged() -> None:
     today, failures = checked(2, 0.4, 0.47), {1: "ValueError: two are needed"}
-    assert (
-        trials_text(today, [], failures).splitlines()[0]
-        == "With 1 worker the loader failed: ValueError: two are needed"
-    )
-    assert "today's number of workers only: it misses by 7.0 points" in " ".join(
-        trials_text(today, [], failures).split()
-    )
+    text = section_text(trials_section(today, [], failures))
+    assert text.splitlines()[0] == "With 1 worker the loader failed: ValueError: two are needed"
+    assert "today's number of workers only: it misses by 7.0 points" in " ".join(text.split())
     document = trials_document(today, [], failures, 0.05)
     assert (document["trials"], document["mean_absolute_error"], document["trusted"]) == (
         [],

@@ -11,12 +11,13 @@ import types
 
 import pytest
 
-from coresim.advise.activity import UNKNOWN, diagnose
+from coresim.advise.activity import UNKNOWN, Activity, diagnose
 from coresim.attaching.watch import open_gpus, watch
 from coresim.cli.main import main
 from coresim.errors import InputError
 from coresim.model.activity import Process, Tick
-from coresim.report.activity import activity_text, tick_line
+from coresim.report.activity import activity_sections, tick_line
+from coresim.report.plain import answer_lines
 
 TRAINING = """
 import itertools
@@ -47,6 +48,11 @@ def tick(second: float, main: float = 0.1, workers: tuple[float, ...] = (), stat
     processes += [Process(2 + place, False, cores, state, 10.0) for place, cores in enumerate(workers)]
     values = {"host_cores": main + sum(workers), "io_wait_cores": 0.0, "gpus": ()} | other
     return Tick(second, tuple(processes), **values)  # type: ignore[arg-type]
+
+
+def text_of(found: Activity) -> str:
+    """What is printed, in one line."""
+    return " ".join(answer_lines("", *activity_sections(found, {})).split())
 
 
 def verdict(usable: float, **other: object) -> str:
@@ -89,13 +95,13 @@ def test_events_are_stretches_of_busy_cores_and_of_waiting():
     seen = [busy, busy, idle, waits, waits, waits, busy, idle, idle]
     found = diagnose([tick(second, **values) for second, values in enumerate(seen, start=1)], 2)
     assert (found.busy_runs, found.wait_runs) == ((2, 1), (3,))
-    text = activity_text(found)
+    text = text_of(found)
     assert "2 stretches with all its cores busy, the longest 2 ticks, 3 in all" in text
     assert "1 stretch of waiting for a device, the longest 3 ticks, 3 in all" in text
     # One more look in which it ran: six of nine sleeping, three waiting.
     assert found.worker_states == ({"S": pytest.approx(6 / 9), "D": pytest.approx(3 / 9)},) * 2
     assert "(S 67 % D 33 %)" in text
-    assert "events: none" in activity_text(diagnose([tick(1.0, **idle)], 8))
+    assert "events: none" in text_of(diagnose([tick(1.0, **idle)], 8))
 
 
 def test_imports_before_the_first_worker_do_not_blame_the_trainer():
@@ -116,7 +122,7 @@ def test_a_job_that_ends_by_itself_had_workers():
     found = diagnose([of(1, main=1.0), of(2, main=1.0), *work, of(7, main=1.0), of(8, main=1.0)], 8)
     assert (found.verdict, found.worker_cores) == ("too few workers", (pytest.approx(1.0), pytest.approx(0.9)))
     assert (found.start_s, found.end_s, found.seconds, found.main_cores) == (2, 2, 8, pytest.approx(0.1))
-    text = activity_text(found)
+    text = text_of(found)
     assert "Watched 8.0 s (start-up 2.0 s, work 4.0 s, end 2.0 s)" in text
     assert "workers 1.00 (R 100 %), 0.90 (R 100 %); whole host" in text
 
@@ -130,7 +136,7 @@ def test_workers_that_start_anew_each_epoch_are_the_same_workers():
     found = diagnose([tick for number in range(3) for tick in epoch(number)], 8)
     assert (found.worker_cores, found.generations) == ((pytest.approx(1.0), pytest.approx(0.92)), 3)
     assert found.verdict == "too few workers"
-    assert "workers 1.00 (R 100 %), 0.92 (R 100 %), started anew 2 times" in activity_text(found)
+    assert "workers 1.00 (R 100 %), 0.92 (R 100 %), started anew 2 times" in text_of(found)
 
 
 def test_a_process_of_a_moment_is_no_worker():
@@ -157,7 +163,7 @@ def test_of_a_launched_job_the_ranks_are_the_trainers_and_their_children_the_wor
     found = diagnose([tick.with_trainers({2, 3}) for tick in ranks], 8)
     assert (found.verdict, found.trainers, found.worker_cores) == ("too few workers", 2, (1.0, 1.0))
     assert found.main_cores == pytest.approx(0.3) and found.job_cores == pytest.approx(3.3)
-    assert "each of 2 trainers 0.30; workers 1.00 (R 100 %), 1.00 (R 100 %)" in activity_text(found)
+    assert "each of 2 trainers 0.30; workers 1.00 (R 100 %), 1.00 (R 100 %)" in text_of(found)
     starting = of(0, main=1.0).with_trainers({2, 3})
     assert starting.main_cores == 0.0 and starting.workers == ()
 
@@ -188,7 +194,7 @@ def test_gpus_are_read_through_nvml_where_it_is(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_text_says_what_counters_cannot_tell():
-    text = activity_text(diagnose([tick(1.0, main=1.0)], 4))
+    text = text_of(diagnose([tick(1.0, main=1.0)], 4))
     assert text.startswith("Verdict: no overlap")
     assert "no GPU was read" in text and "spins" in text
     assert "GPU  30%" in tick_line(tick(1.0, gpus=(0.3,)))

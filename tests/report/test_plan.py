@@ -28,8 +28,9 @@ from coresim.report.gantt import rows_of, traced
 from coresim.report.html import report_html
 from coresim.report.markdown import report_markdown
 from coresim.report.pdf import report_pdf
-from coresim.report.plan import evidence, ledger_table, one_short, plan_report
+from coresim.report.plan import evidence, ledger_table, plan_report
 from coresim.report.provenance import provenance_words, subject_of
+from coresim.report.summary import one_short
 from coresim.sim.fast import simulate
 from coresim.validate.grid import Setting
 from coresim.validate.ledger import Ledger, MeasuredTrial, RecordedPoint
@@ -113,7 +114,7 @@ def test_the_answer_stands_first_and_is_the_simulated_one(answer, report):
     assert report.headline == f"{point.cores} CPU cores per GPU"
     assert shown["Predicted GPU idle"].startswith(f"{100 * point.estimate.gpu_idle:.1f} % [")
     assert f"num_workers={point.workers}," in shown["DataLoader"]
-    assert shown["Verdict"].startswith(answer.result.verdict.name)
+    assert answer.result.verdict.name in shown["What holds the GPU back"]
 
 
 def test_the_first_screen_says_on_what_it_rests_and_warns(answer, report):

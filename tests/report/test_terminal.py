@@ -10,7 +10,9 @@ import pytest
 
 import coresim
 from coresim.cli.main import main
-from coresim.report.terminal import CHANGING, LINES, _cut, _within, merged
+from coresim.report.provenance import merged
+from coresim.report.summary import CHANGING
+from coresim.report.terminal import LINES, _cut, _within
 from coresim.report.words import WIDTH
 
 PROFILE = Path(__file__).parents[2] / "notebooks" / "profile.json"
