@@ -48,7 +48,7 @@ def _limit(text: str) -> float:
 def run(args: argparse.Namespace) -> int:
     """Compare and print; with ``--fail-over`` 6 if a real change for the worse is larger, 7 if that is undecided."""
     from coresim.advise.compare import compare, pooled
-    from coresim.report.compare import comparison_document, comparison_text, gate_text
+    from coresim.report.compare import comparison_document, comparison_text
     from coresim.sim.estimate import Plan
 
     old = pooled([_profile(path) for path in (args.old, *args.also_old)])
@@ -61,8 +61,7 @@ def run(args: argparse.Namespace) -> int:
     with study_of(Plan(seed=args.seed, inputs=0), args.engine) as study:
         found = compare(old, new, read, study, args.option)
     about = metadata(args.seed, f"{args.old} {args.new}")
-    gate = "" if args.fail_over is None else f"\n\n{gate_text(found, args.fail_over)}"
-    show(args, comparison_document(found, about, args.fail_over), comparison_text(found) + gate)
+    show(args, comparison_document(found, about, args.fail_over), comparison_text(found, args.fail_over))
     if args.fail_over is None:
         return EXIT_ANSWERED
     if found.losses_over(args.fail_over):

@@ -8,15 +8,15 @@ from typing import Any
 from coresim.advise.compare import Comparison
 from coresim.advise.difference import LEVEL, MOST_PROCESSES, Change
 from coresim.measure.campaign import BUDGET, PROCESSES
-from coresim.report.content import Items, Section, Table
+from coresim.report.content import Items, Paragraph, Section, Table, statements
 from coresim.report.plain import answer_lines
 from coresim.report.records import VERSION, Key, Record, constant, keys
 from coresim.report.words import percent, plural
 from coresim.units import format_duration
 
 
-def comparison_text(found: Comparison) -> str:
-    """What changed, first; then every quantity with its interval."""
+def comparison_text(found: Comparison, limit: float | None = None) -> str:
+    """What changed, first; then every quantity with its interval; and whether a ``limit`` holds, where there is one."""
     effects = tuple(f"{change.name} {change.relative:+.0%}: {_cores(change.cores)}, was {_cores(found.cores_old)}"
                     for change in found.real)  # fmt: skip
     test = (
@@ -27,21 +27,22 @@ def comparison_text(found: Comparison) -> str:
     columns = ("quantity", "old", "new", "change", "interval", "verdict")
     table = Table(columns, tuple(map(_row, found.changes)), note=test)
     sections = [Section("", (Items(effects),)), Section("", (table,))]
-    return answer_lines(_headline(found), *sections, Section("Warnings", (Items(found.warnings),)))
+    sections += [Section("Warnings", (Items(found.warnings),))]
+    return answer_lines(_headline(found), *sections, *([] if limit is None else [gate_section(found, limit)]))
 
 
-def gate_text(found: Comparison, limit: float) -> str:
+def gate_section(found: Comparison, limit: float) -> Section:
     """Whether a limit on the changes for the worse holds, does not, or cannot be told, and then what would tell."""
     share = f"{100 * limit:.3g} %"
     over, untold = found.losses_over(limit), found.untold(limit)
     if over:
-        return f"Failed at {share}: {', '.join(f'{change.name} {change.relative:+.0%}' for change in over)}"
+        worse = ", ".join(f"{change.name} {change.relative:+.0%}" for change in over)
+        return statements([f"Failed at {share}: {worse}"])
     if not untold:
-        return f"Passed: nothing is worse by more than {share}"
-    lines = [f"Cannot tell at {share}:"]
-    lines += [f"  {change.name} {_may_be(change.most_loss)}: {_what_tells(change, limit)}" for change in untold]
-    lines.append("Measure on a quiet machine, and give more profiles of either side with --also-old and --also-new.")
-    return "\n".join(lines)
+        return statements([f"Passed: nothing is worse by more than {share}"])
+    lines = tuple(f"{change.name} {_may_be(change.most_loss)}: {_what_tells(change, limit)}" for change in untold)
+    cure = "Measure on a quiet machine, and give more profiles of either side with --also-old and --also-new."
+    return Section(f"Cannot tell at {share}:", (Items(lines, marked=False), Paragraph(cure)))
 
 
 def _what_tells(change: Change, limit: float) -> str:

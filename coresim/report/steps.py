@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from coresim.advise.recommend import Recommendation
 from coresim.advise.steps import StepUnknown
 from coresim.model.loader_settings import LoaderSettings
-from coresim.report.content import Items, Paragraph, Section, Verbatim
+from coresim.report.content import Items, Paragraph, Section
 from coresim.report.document import PER_RATE, RECOMMENDED, SURE
 from coresim.report.doubt import rate_words, sure_words
 from coresim.report.plain import answer_lines
@@ -36,7 +36,7 @@ class ForSteps(Shown):
     def __str__(self) -> str:
         today = [settings_section(self.settings, None)] if self.settings else []
         rate = f"Step time unknown: {rate_words(self.result.per_rate)}, more where many cores slow one another."
-        lines = Section("", (Verbatim("\n".join(map(_line, self.result.answers))),))
+        lines = Section("", (Items(tuple(map(_line, self.result.answers))),))
         more = (Section("Provenance", (Items(self.provenance),)), Section("Warnings", (Items(self.notes),)))
         return answer_lines(rate, lines, *today, Section("", (Paragraph(REMEDY),)), *more)
 
@@ -44,7 +44,7 @@ class ForSteps(Shown):
 def _line(found: Recommendation) -> str:
     step = found.scenario.accelerator.step.mean
     rate = found.scenario.workload.batch_size / step
-    head = f"  with steps of {format_duration(step):>6} ({rate:,.0f} samples/s): "
+    head = f"with steps of {format_duration(step)} ({rate:,.0f} samples/s): "
     if not found.meets_target:
         return f"{head}no core count tried; {found.verdict.name} (GPU idle {percent(found.point.estimate.gpu_idle)})"
     return f"{head}{plural(found.point.cores, 'core')} per GPU, {setting_words(found.point)}; {sure_words(found)}"

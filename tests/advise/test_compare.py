@@ -18,7 +18,7 @@ from coresim.errors import InputError
 from coresim.model.host import CoreTerm, HostFacts
 from coresim.model.measurement import Measurement
 from coresim.model.profile import AcceleratorSource, Profile, Provenance, load_document
-from coresim.report.compare import gate_text
+from coresim.report.compare import gate_section
 from coresim.sim.estimate import Plan
 from coresim.sim.fast import simulate
 from coresim.stats import t_quantile
@@ -243,7 +243,7 @@ def test_profiles_that_are_taken_together_are_of_one_job() -> None:
 def test_what_would_tell_is_said_where_no_spread_is_known() -> None:
     found = compare(profile(processes=1), profile(processes=1, seed=2), read, STUDY)
     assert found.untold(0.1) and all(c.processes_to_tell(0.1) is None for c in found.untold(0.1))
-    assert "one process has no spread" in gate_text(found, 0.1)
+    assert "one process has no spread" in gate_section(found, 0.1).words
 
 
 def test_what_compare_takes_is_said(tmp_path, capsys):
