@@ -7,12 +7,8 @@ import argparse
 from coresim.cli.attach import add_attach, measured
 from coresim.cli.common import check_writable, save, show
 from coresim.cli.request import add_arguments
-from coresim.model.profile import Profile
-from coresim.units import format_bytes, format_duration
 
 DEFAULT_OUTPUT = "profile.json"
-#: Measured times that the summary shows; those of a loop belong to a program that trains on a device.
-_TOLD = ("prepare.", "receive.cpu", "accelerator.launch", "loop.")
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -30,25 +26,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Measure, write the profile, and say what was measured; an output that cannot be written is reported before."""
+    from coresim.report.content import statements
+    from coresim.report.measured import measured_sections
+    from coresim.report.plain import answer_lines
+
     check_writable(args.output)
     profile = measured(args)
     kept = save(args, profile, args.output)
-    return show(args, profile.to_dict(), summary(profile, args.output if kept else None))
-
-
-def summary(profile: Profile, path: str | None) -> str:
-    """What was measured, in a few lines, for people; ``path``: where it was written, if it was."""
-    lines = [f"{profile.workload}, batch {profile.batch_size} ({format_bytes(profile.bytes_per_batch)})"]
-    if profile.measured_batch is not None:
-        lines.append(f"the loader ran with batches of {profile.measured_batch}, because larger ones are slow")
-    if profile.settings is not None:
-        lines.append(f"today's settings: {profile.settings}")
-    for found in profile.measurements:
-        if found.unit in ("s/sample", "s/batch", "s/step") and found.name.startswith(_TOLD):
-            lines.append(f"  {found.name:<22} {format_duration(found.mean):>8} per {found.unit[2:]}")
-    count = round(profile.host.usable_cores)
-    speed = profile.speed[min(max(count, 1), len(profile.speed)) - 1]
-    lines.append(f"  with {count} cores at work, each runs at {speed:.0%} of its speed alone")
-    lines.append(f"step: {profile.accelerator.provenance}")
-    lines += [f"warning: {what}: {value}; {remedy}" for what, value, remedy in profile.warnings]
-    return "\n".join([*lines, *([f"written to {path}"] if path else [])])
+    written = [f"written to {args.output}"] if kept else []
+    return show(args, profile.to_dict(), answer_lines("", *measured_sections(profile), statements(written)))

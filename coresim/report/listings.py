@@ -11,9 +11,9 @@ from coresim.machines.catalogue import LOADER_BOUND, StepRow
 from coresim.machines.machines import CERTAINTIES, Machine
 from coresim.model.presets import Preset
 from coresim.model.storage import Tier
-from coresim.report.content import Table
-from coresim.report.plain import table_lines
-from coresim.report.words import csv_text, plural, wrapped
+from coresim.report.content import Items, Section, Table, statements
+from coresim.report.plain import answer_lines, section_text
+from coresim.report.words import csv_text, plural
 from coresim.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
@@ -31,10 +31,10 @@ class Listing:
 
     document: dict[str, Any]
     table: Table
-    notes: tuple[str, ...]
+    notes: tuple[Section, ...]
 
     def __str__(self) -> str:
-        return "\n".join([*table_lines(self.table), "", *self.notes])
+        return answer_lines("", Section("", (self.table,)), *self.notes)
 
 
 def _document(name: str, **content: Any) -> dict[str, Any]:
@@ -53,12 +53,12 @@ def catalogue_listing(rows: Sequence[StepRow]) -> Listing:
     counts = ", ".join(f"{count} {kind}" for kind, count in Counter(row.kind for row in rows).most_common())
     notes = (
         f"{len(rows)} rows: {counts}",
-        "gpu_step: synthetic data on the GPU. gpu_bound: end to end, the GPU sets the rate. unproven: end to end, no"
-        " evidence either way.",
-        f"estimate: scaled from another GPU. emulated: a storage benchmark's stand-in. {LOADER_BOUND}: the loader sets"
-        " the rate; never chosen.",
+        "gpu_step: synthetic data on the GPU. gpu_bound: end to end, the GPU sets the rate.",
+        "unproven: end to end, no evidence either way. estimate: scaled from another GPU.",
+        f"emulated: a storage benchmark's stand-in. {LOADER_BOUND}: the loader sets the rate; never chosen.",
     )
-    return Listing(_document("catalogue", rows=[asdict(row) for row in rows]), Table(columns, cells), notes)
+    document = _document("catalogue", rows=[asdict(row) for row in rows])
+    return Listing(document, Table(columns, cells), (statements(notes),))
 
 
 def presets_listing(presets: Sequence[Preset]) -> Listing:
@@ -71,7 +71,7 @@ def presets_listing(presets: Sequence[Preset]) -> Listing:
     table = Table(("preset", "option", "checked against", "by", "its settings"), cells)
     note = "by probe: the real one was run; source: its code was read. coresim presets NAME says what and where."
     records = [{**vars(preset), "loader": dict(preset.loader)} for preset in presets]
-    return Listing(_document("presets", presets=records), table, (note,))
+    return Listing(_document("presets", presets=records), table, (statements([note]),))
 
 
 def preset_text(preset: Preset) -> str:
@@ -86,7 +86,7 @@ def preset_text(preset: Preset) -> str:
     ]
     if preset.needs:
         lines.append(f"say beside it what the work then costs: {' or '.join(preset.needs)}")
-    return "\n".join(wrapped(line, "", "  ") for line in lines)
+    return section_text(statements(lines))
 
 
 def storage_listing(rows: Sequence[Tier]) -> Listing:
@@ -94,10 +94,10 @@ def storage_listing(rows: Sequence[Tier]) -> Listing:
     columns = (
         "storage", "tier", "latency", "bandwidth", "reads/s", "at once", "120 kB read", "certainty", "what it is"
     )  # fmt: skip
-    sources = (f"  {tier.name}: {tier.source}. {tier.notes}." for tier in rows)
-    notes = ("Published in, and what was taken from it", *sources)
+    sources = Items(tuple(f"{tier.name}: {tier.source}. {tier.notes}." for tier in rows), marked=False)
+    notes = Section("Published in, and what was taken from it", (sources,))
     table = Table(columns, tuple(map(_tier, rows)))
-    return Listing(_document("storage", rows=[asdict(tier) for tier in rows]), table, notes)
+    return Listing(_document("storage", rows=[asdict(tier) for tier in rows]), table, (notes,))
 
 
 def _tier(tier: Tier) -> tuple[str, ...]:
@@ -126,7 +126,7 @@ def workloads_listing(found: Sequence[ListedWorkload], default: str) -> Listing:
     )
     records = [{**entry._asdict(), "steps": list(entry.steps)} for entry in found]
     document = _document("workloads", default=default, workloads=records)
-    return Listing(document, Table(("name", "batch", "steps", "what for"), cells), notes)
+    return Listing(document, Table(("name", "batch", "steps", "what for"), cells), (statements(notes),))
 
 
 def machines_listing(machines: Sequence[Machine]) -> Listing:
@@ -135,14 +135,13 @@ def machines_listing(machines: Sequence[Machine]) -> Listing:
         "machine", "GPUs", "GPU", "cores", "cores/GPU", "threads/core", "CPU", "memory GiB", "GB/s", "USD/h",
         "USD/GPU h", "price of", "certainty",
     )  # fmt: skip
-    count = plural(len(machines), "machine")
-    notes = (
-        f"{count}. Cores are physical; GB/s is the theoretical peak of all sockets, of which",
-        "an instance on a shared host gets a part; prices are on demand, on the day given, and change.",
-        f"Certainty of {', '.join(_PARTS)}, one letter each:",
-        *(f"  {name[0]} {name}: {meaning}" for name, meaning in CERTAINTIES.items()),
-        "--json and --csv give every field, with the source of each row and price.",
+    about = (
+        f"{plural(len(machines), 'machine')}. Cores are physical; GB/s is the theoretical peak of all sockets, of which"
+        " an instance on a shared host gets a part; prices are on demand, on the day given, and change."
+        " --json and --csv give every field, with the source of each row and price."
     )
+    letters = Items(tuple(f"{name[0]} {name}: {meaning}" for name, meaning in CERTAINTIES.items()), marked=False)
+    notes = (statements([about]), Section(f"Certainty of {', '.join(_PARTS)}, one letter each:", (letters,)))
     table = Table(columns, tuple(map(_machine, machines)))
     return Listing(_document("machines", machines=[asdict(machine) for machine in machines]), table, notes)
 

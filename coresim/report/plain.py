@@ -49,7 +49,7 @@ def block_lines(block: Block, width: int, wide: bool = False) -> Iterator[str]:
 
 def facts_lines(pairs: tuple[tuple[str, str], ...], width: int) -> list[str]:
     """Each name with its value beside it, all values below one another."""
-    size = max(len(name) for name, _ in pairs) + 2
+    size = max((len(name) for name, _ in pairs), default=0) + 2
     parts = (wrapped(value, f"{name:<{size}}", " " * size, width) for name, value in pairs)
     return "\n".join(parts).splitlines()
 

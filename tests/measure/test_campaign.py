@@ -35,6 +35,7 @@ from coresim.model.host import CoreTerm, HostFacts, OptionalPart
 from coresim.model.measurement import Measurement
 from coresim.model.profile import Profile, load_document
 from coresim.model.warning import HostWarning
+from coresim.report.measured import measured_sections
 from coresim.workloads.named import WorkloadSpec
 
 SMALL_SHM = HostFacts(terms=(CoreTerm("affinity", 2.0, "two"),), physical_cores=2, hypervisor=False, shm_bytes=1000)
@@ -249,7 +250,7 @@ def test_smaller_batches_may_run_and_the_profile_says_which() -> None:
         assert (made.bytes_per_batch, made.batch_that_ran) == ((4 * 4096, 4) if light else (4096, 16))
         sample_bytes = (FACTS.bytes_per_sample or 0.0) + 3 * 4096 / made.batch_that_ran
         assert made.speed == speed_table(made.measurements, SMALL_SHM, sample_bytes).values
-        said = "the loader ran with batches of 4" in verb.summary(made, None)
+        said = "the loader ran with batches of 4" in measured_sections(made)[0].words
         assert said == light
 
 
