@@ -6,7 +6,7 @@ picture of matplotlib's costs before anything is in it. Ratios are of medians me
 ``python benchmarks/redraw.py --lab`` times what a reader sees: `notebooks/02_what_if.ipynb` in a real JupyterLab, each
 of its sliders dragged to and fro with the mouse in a headless browser. The browser's clock runs from the release of the
 mouse button to the new address of the picture in the page, and to the frame after that picture is loaded. It needs
-what `tests/report/test_lab.py` does.
+what `tests/report/test_widgets.py` does.
 """
 
 # ruff: noqa: T201

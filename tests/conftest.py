@@ -100,7 +100,7 @@ def profile_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def few_places() -> Iterator[None]:
     """The surface that a page's sliders read, with the places about its middle alone, where the answer's numbers stand.
 
-    All of it takes longer than the answer; `report/test_sliders.py` tries it.
+    All of it takes longer than the answer; `report/test_interactive.py` tries it.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("coresim.advise.surface.FACTORS", (0.5, 1.0, 2.0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ from coresim import recommend
 from coresim.advise.memory import memory_of
 from coresim.advise.sweep import Point, Study
 from coresim.advise.what_if import what_if
+from coresim.model.load import scenario_of
 from coresim.model.measurement import Measurement
 from coresim.model.option import Option
 from coresim.model.scenario import Scenario, read_scenario
@@ -111,3 +113,31 @@ def test_a_remedy_for_a_trainer_that_prepares_needs_no_shared_memory():
     found = what_if(job(shm_bytes=1e6), study, ["more-cores"], Option.NO_OVERLAP)
     assert all(each.memory and each.memory.batches == 1e9 for each in (found.today, *found.outcomes))
     assert all(each.memory and each.memory.fits for each in (found.today, *found.outcomes))
+
+
+JOB = """
+[workload]
+batch_size = 10
+preprocess = "3 ms"
+batch_bytes = 1e6
+worker_bytes = 2e6
+[accelerator]
+step = "20 ms"
+"""
+
+
+@pytest.mark.parametrize(
+    ("option", "settings", "per_gpu"),
+    [
+        (1, [], 1e6),  # the batch in the trainer's hands; no worker process
+        (2, ["loader.in_process=true"], (3 * 2 + 1) * 1e6),
+        (3, [], (3 + 2 + 1) * 1e6 + 3 * 2e6),  # three at work, two that wait, one that is copied
+        (3, ["workload.fetch=1 ms"], None),  # how large what is fetched is, nobody said
+        (3, ["workload.fetch=1 ms", "workload.sample_bytes=1e5"], 6e6 + 3 * 10 * 1e5 + 3 * 2e6),
+        (3, ["loader.gil=0.1", "loader.in_process=true"], (3 + 2 + 1 + 2 + 1) * 1e6),  # what holds the lock, its queue
+    ],
+)
+def test_memory_of_every_option(option: int, settings: list[str], per_gpu: float | None) -> None:
+    scenario = scenario_of(tomllib.loads(JOB), "job", [*settings, "accelerator.count=4"])
+    found = memory_of(scenario, 3, 2, option)
+    assert (None if found is None else found.total) == (None if per_gpu is None else pytest.approx(4 * per_gpu))

@@ -73,7 +73,7 @@ SPEAKERS = {
 LONGEST_FILE, LONGEST_FUNCTION = 300, 60
 
 #: Rooms whose tests lie in a folder of their name, in a file for each module; `tests/together` crosses rooms.
-MIRRORED = sorted(path.parent.name for path in (ROOT / "coresim").glob("*/__init__.py") if path.parent.name != "report")
+MIRRORED = sorted(path.parent.name for path in (ROOT / "coresim").glob("*/__init__.py"))
 
 
 def name_of(path: Path) -> str:

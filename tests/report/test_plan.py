@@ -231,7 +231,7 @@ def test_no_core_count_is_said_first():
 def test_html_is_whole_and_asks_nobody(html):
     page = Page(html)
     assert page.open == []
-    assert sum(tag == "script" for tag, _ in page.tags) == 1  # of the sliders: `test_sliders.py`
+    assert sum(tag == "script" for tag, _ in page.tags) == 1  # of the sliders: `test_interactive.py`
     assert not {"link", "img", "iframe", "object", "image"} & {tag for tag, _ in page.tags}
     attributes = [(name, value or "") for _, attrs in page.tags for name, value in attrs.items()]
     assert {value[0] for name, value in attributes if name in ("src", "href", "xlink:href")} == {"#"}

@@ -1,27 +1,19 @@
-"""Figures, tables, timelines and text render from the same result objects."""
+"""The sentences of an answer agree with the object that they are made from."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
-import matplotlib as mpl
 import pytest
-
-mpl.use("Agg")
 
 import coresim
 from coresim.advise.recommend import recommend
 from coresim.advise.sweep import Study
 from coresim.cli.main import main
-from coresim.model.build import build
 from coresim.model.scenario import read_scenario
-from coresim.report.figures import plot_gantt, save_figure
-from coresim.report.html import whole_options
 from coresim.report.text import core_range
-from coresim.report.trace import write_trace
 from coresim.report.words import WIDTH
 from coresim.sim.estimate import Plan
 from coresim.sim.fast import simulate
@@ -53,68 +45,12 @@ def test_text_compares_the_own_host(answer):
     assert "On the host's 2 cores per GPU  too few cores" in str(answer)
 
 
-def test_frame_has_every_point_of_every_curve(answer):
-    frame = answer.to_frame()
-    assert len(frame) == sum(len(option.curve) for option in answer.result.options)
-    row = frame[(frame.option == answer.result.point.option) & (frame.cores_per_gpu == answer.cores_per_gpu)].iloc[0]
-    assert row.gpu_idle == answer.gpu_idle
-
-
-def test_plot_draws_one_curve_for_each_option_with_units(answer):
-    axes = answer.plot()
-    labels = axes.get_legend_handles_labels()[1]
-    assert {"1 no overlap", "2 overlapped", "3 staged", "knee", "target", "recommended"} == set(labels)
-    assert "%" in axes.get_ylabel()
-
-
-def test_html_is_escaped():
-    tables = {**TABLES, "accelerator": {"step": "12 ms", "name": "<b>"}}
-    html = coresim.simulate(tables, workers=2, cores=4)._repr_html_()
-    assert html.startswith("<pre>")
-    assert "<b>" not in html
-
-
 def test_elasticity_of_a_starved_gpu_is_that_of_the_preparation():
     scenario = read_scenario({"workload": {"batch_size": 8, "preprocess": "4 ms"}, "accelerator": {"step": "12 ms"}})
     found = recommend(scenario, Study(simulate, Plan()), options=(2,), max_cores=1)
     by_name = {item.name: item for item in found.elasticities}
     assert by_name["preprocess"].change > 0 > by_name["cores"].change
     assert by_name["preprocess"].change == pytest.approx(-by_name["cores"].change, rel=0.2)
-
-
-def test_gantt_has_a_panel_for_each_option():
-    figure = plot_gantt(read_scenario(TABLES), cores=3, workers=2, engine=simulate)
-    assert [ax.get_title(loc="left")[:8] for ax in figure.axes] == ["Option 1", "Option 2", "Option 3"]
-    rows = [label.get_text() for label in figure.axes[2].get_yticklabels()]
-    assert rows[:2] == ["accelerator", "trainer picks up"]
-    assert {"fetch 0", "preprocess 0", "preprocess 1", "copy 0"} <= set(rows)
-
-
-@pytest.mark.slow
-def test_the_same_figure_is_the_same_file(tmp_path: Path):
-    for name in ("one", "other"):
-        figure = plot_gantt(read_scenario(TABLES), cores=3, workers=2, engine=simulate)
-        for form in ("svg", "pdf", "png"):
-            save_figure(figure, str(tmp_path / f"{name}.{form}"))
-    for form in ("svg", "pdf", "png"):
-        assert (tmp_path / f"one.{form}").read_bytes() == (tmp_path / f"other.{form}").read_bytes(), form
-
-
-def test_trace_is_a_perfetto_timeline_whose_steps_follow_one_another(tmp_path):
-    path = tmp_path / "trace.json"
-    write_trace(str(path), build(read_scenario(TABLES), 2, 3, 2), Plan(steps=50), simulate)
-    events = json.loads(path.read_text())["traceEvents"]
-    steps = [event for event in events if event["ph"] == "X" and event["name"].startswith("step")]
-    assert len(steps) == 50
-    assert all(before["ts"] + before["dur"] <= after["ts"] + 1e-6 for before, after in pairwise(steps))
-    names = {event["args"]["name"] for event in events if event["name"] == "thread_name"}
-    assert names == {"accelerator", "loader 0", "loader 1"}
-
-
-def test_no_line_breaks_within_an_option() -> None:
-    assert whole_options("(--shm-size=1m <b>) -o x-y -5") == (
-        '(<span class="whole">--shm-size=1m</span> &lt;b&gt;) <span class="whole">-o</span> x-y -5'
-    )
 
 
 def test_what_a_setting_gives_rests_on_that_setting(capsys, profile_path: Path, tmp_path: Path) -> None:

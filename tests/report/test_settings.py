@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from pathlib import Path
 
 import pytest
 from shared import check
 
 import coresim
-from coresim.advise.memory import memory_of
 from coresim.cli.main import main
-from coresim.model.load import scenario_of
 from coresim.report.schemas import schemas
 from coresim.report.settings import node_words
 
@@ -65,20 +62,3 @@ def test_json_has_the_node_too(job: Path, capsys: pytest.CaptureFixture[str]) ->
     memory = 4 * (factor * workers + 1) * 1e6 + 4 * workers * 2e6
     assert found["node"] == {"gpus": 4, "cores": 4 * cores, "workers": 4 * workers, "memory_bytes": memory}
     check(schemas()["recommend"], document)
-
-
-@pytest.mark.parametrize(
-    ("option", "settings", "per_gpu"),
-    [
-        (1, [], 1e6),  # the batch in the trainer's hands; no worker process
-        (2, ["loader.in_process=true"], (3 * 2 + 1) * 1e6),
-        (3, [], (3 + 2 + 1) * 1e6 + 3 * 2e6),  # three at work, two that wait, one that is copied
-        (3, ["workload.fetch=1 ms"], None),  # how large what is fetched is, nobody said
-        (3, ["workload.fetch=1 ms", "workload.sample_bytes=1e5"], 6e6 + 3 * 10 * 1e5 + 3 * 2e6),
-        (3, ["loader.gil=0.1", "loader.in_process=true"], (3 + 2 + 1 + 2 + 1) * 1e6),  # what holds the lock, its queue
-    ],
-)
-def test_memory_of_every_option(option: int, settings: list[str], per_gpu: float | None) -> None:
-    scenario = scenario_of(tomllib.loads(JOB), "job", [*settings, "accelerator.count=4"])
-    found = memory_of(scenario, 3, 2, option)
-    assert (None if found is None else found.total) == (None if per_gpu is None else pytest.approx(4 * per_gpu))
