@@ -13,7 +13,6 @@ from __future__ import annotations
 from typing import Any
 
 from coresim.attaching.here import Attached, watch_here
-from coresim.report.plain import section_text
 from coresim.report.today import waited_section
 
 
@@ -49,4 +48,4 @@ def tell(seen: Attached, first: bool) -> None:
     """Take the hooks away, and let the first rank print the line."""
     seen.detach()
     if first:
-        print(section_text(waited_section(seen.watched)))  # noqa: T201 - a callback has nobody else to tell
+        print(waited_section(seen.watched).words)  # noqa: T201 - a callback has nobody else to tell
