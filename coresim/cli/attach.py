@@ -27,8 +27,7 @@ from coresim.cli.request import request_from
 from coresim.errors import EXIT_ANSWERED, EXIT_NOT_TRUSTED, InputError
 from coresim.files import utc_now
 from coresim.machines.catalogue import DEFAULT_GPU, DEFAULT_MODEL, StepChoice, find_step
-from coresim.model.load import scenario_of
-from coresim.model.overrides import check_settings
+from coresim.model.load import check_overrides, scenario_of
 from coresim.model.profile import Profile
 from coresim.model.scenario import Scenario
 from coresim.units import LONG, parse_duration
@@ -154,7 +153,7 @@ def measured_and_saved(
     args: argparse.Namespace, settings: list[str], storage: str | None, cold: bool = False
 ) -> Profile:
     """The profile of `measured`, kept where ``--save`` asks; errors are reported before measuring."""
-    check_settings(settings)
+    check_overrides(settings, storage)
     check_storage(storage, cold)
     if args.save:
         check_writable(args.save)

@@ -148,23 +148,25 @@ def read_section(section: type[Section], table: object, where: str) -> Section:
     missing = [name for name, item in known.items() if item.default is MISSING and name not in table]
     if missing:
         raise InputError(f"{where}.{missing[0]}: missing; {known[missing[0]].metadata['doc']}")
-    return section(**read_part(section, table, where))
+    return section(
+        **{name: known[name].metadata["kind"].read(value, f"{where}.{name}") for name, value in table.items()}
+    )
 
 
-def read_part(section: type[Any], table: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The values of a table that may be only a part of a section; raises what `read_section` does."""
+def check_part(section: type[Any], table: Mapping[str, Any], where: str) -> None:
+    """Refuse, as `read_section` does, unknown keys and bad values of a table that is only a part of a section.
+
+    A key that is a table of its own may be a part, too, and its entries are not looked at.
+    """
     known = _known(section, table, where)
-    return {name: known[name].metadata["kind"].read(value, f"{where}.{name}") for name, value in table.items()}
+    for name, value in table.items():
+        if not isinstance(value, dict):
+            known[name].metadata["kind"].read(value, f"{where}.{name}")
 
 
 def check_section(section: Any, where: str) -> None:
-    """Raise InputError unless a file may give every value of the section."""
-    read_part(type(section), write_section(section), where)
-
-
-def written(section: Any, name: str) -> Any:
-    """The value of a key as a file has it; None where it is the default, or there is no such key."""
-    return write_section(section).get(name)
+    """InputError unless every value of the section is one that a file may give."""
+    read_section(type(section), write_section(section), where)
 
 
 def _keys(section: Any) -> dict[str, Field[Any]]:
@@ -193,12 +195,12 @@ def unknown_key(where: str, name: str, known: Mapping[str, Any]) -> str:
     return f"{where}: unknown key; {remedy}"
 
 
-def write_section(section: Any) -> dict[str, Any]:
-    """The table that `read_section` reads back to an equal section; keys at their default are left out."""
+def write_section(section: Any, defaults: bool = False) -> dict[str, Any]:
+    """The table that `read_section` reads back to an equal section; without ``defaults`` it leaves these out."""
     table: dict[str, Any] = {}
     for name, item in _keys(section).items():
         value = getattr(section, name)
-        if value is not None and (item.default is MISSING or value != item.default):
+        if value is not None and (defaults or item.default is MISSING or value != item.default):
             table[name] = item.metadata["kind"].write(value)
     return table
 

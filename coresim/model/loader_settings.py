@@ -21,7 +21,7 @@ class LoaderSettings:
     in_order: bool = key(FLAG, "whether batches are delivered in order", True)
     context: str | None = key(TEXT, "how workers are started; absent where it is the system's usual way", None)
 
-    def loader(self) -> dict[str, Any]:
+    def loader_fields(self) -> dict[str, Any]:
         """The fields of a scenario's loader that these settings give."""
         found: dict[str, Any] = {
             "workers": self.workers,

@@ -1,108 +1,35 @@
-"""``section.key=value`` settings of a scenario, as ``--set`` takes them."""
+"""``section.key=value`` settings over the tables of a scenario, as ``--set`` takes them."""
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-from coresim.errors import InputError, UnknownKeyError, said_of
+from coresim.errors import InputError, UnknownKeyError
 from coresim.files import check_values
-from coresim.model.keys import read_part, unknown_key, written
+from coresim.model.keys import unknown_key
 from coresim.model.presets import PRESETS, Preset
-from coresim.model.scenario import SECTIONS, Loader, Scenario
-from coresim.model.storage import from_storage, is_from_storage, tiers
+from coresim.model.scenario import SECTIONS
 from coresim.units import short
 
-#: Required keys of a scenario that settings may give instead of its file.
-NEEDED = ("workload.batch_size", "workload.preprocess", "workload.sample_bytes", "accelerator.step")
 
-
-def changed(
-    scenario: Scenario, settings: Sequence[str], storage: str | None = None, source: str = "scenario"
-) -> Scenario:
-    """The scenario with ``section.key=value`` settings applied; the value is TOML, or a text as it stands.
+def override(document: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
+    """The document with ``section.key=value`` settings applied; the value is TOML, or a text as it stands.
 
     A section may be left out where only one has the key; ``section.key.mean=value`` sets one entry of a service table.
-    A new ``loader.preset`` replaces the keys of the old preset, and keeps those that the scenario sets itself. A
-    ``host.storage`` replaces how samples are fetched, unless ``workload.fetch`` is set too.
-
-    Args:
-        scenario: what is changed.
-        settings: the settings; if two set one key, the later one holds.
-        storage: the recorded tier of ``host.storage``, unless a setting names another.
-        source: what errors call the scenario.
 
     Raises:
-        InputError: not of that form, an unknown section, a value that a file could not have, or a preset that changes
-            the work without what it then costs.
+        InputError: not of that form, an unknown section, or a preset that changes the work without what it then costs.
     """
-    tables: dict[str, dict[str, Any]] = {"host": {"storage": storage}} if storage else {}
+    before = _preset(document)
+    result = {name: dict(table) if isinstance(table, dict) else table for name, table in document.items()}
     for setting in settings:
-        (section, name, *entry), text = _parsed(setting)
-        table, value = tables.setdefault(section, {}), _value(text, setting)
-        if entry:
-            before = table[name] if name in table else written(getattr(scenario, section), name)
-            value = _with_entry(before, entry[0], value)
-        table[name] = value
-    preset = PRESETS.get(str(tables.get("loader", {}).get("preset")))
-    if preset is not None and preset != scenario.preset:
+        path, text = _parsed(setting)
+        _set(result, path, _value(text, setting))
+    if (preset := _preset(result)) is not None and preset != before:
         _check_work(preset, settings)
-        scenario = replace(scenario, loader=_of_preset(scenario.loader, preset))
-    with said_of(source):
-        parts = {
-            section: replace(getattr(scenario, section), **read_part(SECTIONS[section], table, section))
-            for section, table in tables.items()
-        }
-        found = replace(scenario, **parts)
-        return found if "fetch" in tables.get("workload", ()) else _stored(found, scenario, tables.get("host", {}))
-
-
-def completed(document: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
-    """The tables of a file, with the missing keys of `NEEDED` that settings give."""
-    found = dict(document)
-    for setting in settings:
-        (section, name, *entry), text = _parsed(setting)
-        own, table = document.get(section, {}), found.get(section, {})
-        if f"{section}.{name}" in NEEDED and isinstance(own, dict) and name not in own:
-            value = _value(text, setting)
-            found[section] = table | {name: _with_entry(table.get(name), entry[0], value) if entry else value}
-    return found
-
-
-def check_settings(settings: Sequence[str]) -> None:
-    """Refuse settings that are bad whatever the scenario is; the entry of a table depends on it."""
-    for setting in settings:
-        (section, name, *entry), text = _parsed(setting)
-        read_part(SECTIONS[section], {} if entry else {name: _value(text, setting)}, section)
-
-
-def _with_entry(table: Any, entry: str, value: Any) -> dict[str, Any]:
-    known = table if isinstance(table, dict) else {} if table is None else {"mean": table}
-    return {**known, entry: value}
-
-
-def _of_preset(loader: Loader, preset: Preset) -> Loader:
-    """The loader with the keys of another preset in place of those of its own."""
-    plain, own = Loader(), PRESETS[loader.preset].loader
-    kept = {name: getattr(loader, name) for name in preset.loader if getattr(loader, name) != _usual(plain, own, name)}
-    fresh = {name: getattr(plain, name) for name in own if getattr(loader, name) == own[name]}
-    return replace(loader, **(fresh | read_part(Loader, preset.loader, "loader") | kept))
-
-
-def _usual(plain: Loader, keys: Mapping[str, Any], name: str) -> Any:
-    return keys.get(name, getattr(plain, name))
-
-
-def _stored(found: Scenario, before: Scenario, host: Mapping[str, Any]) -> Scenario:
-    """``found`` with samples from the tier that it names, if ``host`` sets that or if they were ``before``."""
-    tier, size = tiers().get(before.host.storage or ""), before.workload.sample_bytes
-    if found.host.storage is None or not ("storage" in host or is_from_storage(before)):
-        return found
-    own = "storage" not in host and tier and size and before.host.storage_streams != tier.streams(size)
-    kept = found.host.storage_streams if own or "storage_streams" in host else None
-    return from_storage(replace(found, host=replace(found.host, storage_streams=kept)))
+    return result
 
 
 def given(settings: Sequence[str], key: str) -> Any:
@@ -113,6 +40,12 @@ def given(settings: Sequence[str], key: str) -> Any:
         if ".".join(path) == key:
             found = _value(text, setting)
     return found
+
+
+def _preset(document: Mapping[str, Any]) -> Preset | None:
+    loader = document.get("loader")
+    name = loader.get("preset") if isinstance(loader, dict) else None
+    return PRESETS.get(name) if isinstance(name, str) else None
 
 
 def _check_work(preset: Preset, settings: Sequence[str]) -> None:
@@ -172,3 +105,14 @@ def _value(text: str, setting: str) -> Any:
         return text
     check_values(value, f"--set {short(setting)}")
     return value
+
+
+def _set(document: dict[str, Any], path: list[str], value: Any) -> None:
+    table = document.setdefault(path[0], {})
+    if not isinstance(table, dict):
+        raise InputError(f"{path[0]} = {short(table)}: a table is needed, such as [{path[0]}]")
+    for name in path[1:-1]:
+        inner = table.get(name, {})
+        table[name] = dict(inner) if isinstance(inner, dict) else {"mean": inner}
+        table = table[name]
+    table[path[-1]] = value

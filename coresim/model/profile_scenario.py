@@ -78,12 +78,17 @@ def scenario_from(profile: Profile, cold: bool | None = None, batch: int | None 
         host=_host(profile, bool(cold) or misses is not None),
         loader=_loader(profile),
     )
+    scenario = _of_batch(scenario, profile, batch or profile.batch_size)
     for name in SECTIONS:
         check_section(getattr(scenario, name), name)
-    wanted = batch or profile.batch_size
-    if wanted == profile.batch_size == profile.batch_that_ran:
+    return scenario
+
+
+def _of_batch(scenario: Scenario, profile: Profile, batch: int) -> Scenario:
+    """The scenario with batches of so many samples, and not of the profile's own."""
+    if batch == profile.batch_size == profile.batch_that_ran:
         return scenario
-    found = rebatched(scenario, profile, wanted)
+    found = rebatched(scenario, profile, batch)
     before, after = scenario.workload.consumer, found.workload.consumer
     grown = 1.0 if before.is_zero else after.mean / before.mean
     by_workers = tuple(receiving_table(profile, grown))
@@ -157,7 +162,7 @@ def _workload(profile: Profile, cold: bool, misses: Misses | None) -> WorkloadCo
         "startup": _mean(profile, "worker.start"),
         "worker_startup": _mean(profile, "worker.first"),
         "worker_wait": _mean(profile, "worker.wait"),
-        "batch_bytes": profile.bytes_per_batch,
+        "batch_bytes": float(profile.bytes_per_batch),
         "worker_bytes": _mean(profile, "worker.private"),
         "sample_bytes": profile.bytes_per_sample,
         "dataset_bytes": _data_bytes(profile),
@@ -214,7 +219,7 @@ def _accelerator(profile: Profile) -> Accelerator:
     if (cpu := profile.get("accelerator.cpu_step")) is not None:
         known["cpu_step"] = service_of(cpu.values)
     waits = {"run_ahead": 0 if source.synchronises else 1, "copies": source.name != CPU}
-    own = {} if profile.today is None else profile.today.accelerator()
+    own = {} if profile.today is None else profile.today.accelerator_fields()
     return Accelerator(step=time, **known, **(waits | own))
 
 
@@ -244,8 +249,8 @@ def _host(profile: Profile, cold: bool) -> HostResources:
         "siblings": profile.siblings,
         "sharing_loss": _lost(profile),
         "storage_streams": _streams(profile) if cold else None,
-        "memory_bytes": memory_bytes(profile),
-        "shm_bytes": facts.shm_bytes,
+        "memory_bytes": float(memory_bytes(profile) or 0),
+        "shm_bytes": float(facts.shm_bytes or 0),
     }
     return HostResources(
         speed=profile.speed,
@@ -278,7 +283,7 @@ def _loader(profile: Profile) -> Loader:
     if found is not None and spread is not None and spread.mean >= SPREAD and found.mean > 1:
         known["default_threads"] = round(found.mean)
     settings = profile.today or profile.settings
-    return Loader(**(known | ({} if settings is None else settings.loader())))
+    return Loader(**(known | ({} if settings is None else settings.loader_fields())))
 
 
 def _streams(profile: Profile) -> float | None:

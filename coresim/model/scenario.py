@@ -32,7 +32,7 @@ from coresim.model.keys import (
 from coresim.model.lock import PASSING
 from coresim.model.presets import PRESETS, Preset
 from coresim.model.service import SERVICE, ZERO, Service
-from coresim.model.storage import from_storage, tiers
+from coresim.model.storage import from_storage, tiers, without_tier
 
 HANDOVER = section(Handover)
 
@@ -218,13 +218,22 @@ class Scenario:
         samples = self.workload.samples_per_epoch
         return None if samples is None else samples // (self.workload.batch_size * self.accelerator.total)
 
-    def to_dict(self) -> dict[str, Any]:
-        """The document that `read_scenario` reads back to an equal scenario."""
-        document = {name: write_section(getattr(self, name)) for name in SECTIONS}
-        # It has to be there, also where it is 0. A preset changes defaults, so what it stands for is written out too.
-        document["workload"] |= {} if self.stages else {"preprocess": self.workload.preprocess.to_table()}
-        if "preset" in document["loader"]:
-            document["loader"] |= {name: getattr(self.loader, name) for name in self.preset.loader}
+    def to_dict(self, defaults: bool = False) -> dict[str, Any]:
+        """The document that `read_scenario` reads back to an equal scenario.
+
+        It leaves out what follows from the rest: defaults, the keys of the preset, and fetching from a recorded tier;
+        unless ``defaults``, for files that must not change their meaning with a later default.
+        """
+        own = self if defaults else without_tier(self)
+        document = {name: write_section(getattr(own, name), defaults) for name in SECTIONS}
+        # Both have to be there even if they are 0, the second one where a tier stands beside it.
+        needed = [] if self.stages else ["preprocess"]
+        needed += ["fetch"] if self.host.storage is not None and own is self else []
+        document["workload"] |= {name: getattr(self.workload, name).to_table() for name in needed}
+        if not defaults:
+            usual = write_section(replace(Loader(), **self.preset.loader), defaults=True)
+            loader = write_section(self.loader, defaults=True)
+            document["loader"] = {name: value for name, value in loader.items() if value != usual.get(name)}
         if self.stages:
             document["stage"] = [write_section(stage) for stage in self.stages]  # type: ignore[assignment]
         return {name: table for name, table in document.items() if table}

@@ -109,10 +109,13 @@ def from_storage(scenario: Scenario) -> Scenario:
     return replace(scenario, workload=work, host=host)
 
 
-def is_from_storage(scenario: Scenario) -> bool:
-    """Whether the fetch time is that of the tier in ``host.storage``, and not given by itself."""
-    known = scenario.host.storage is not None and scenario.workload.sample_bytes is not None
-    return known and from_storage(scenario) == scenario
+def without_tier(scenario: Scenario) -> Scenario:
+    """The scenario that `from_storage` turns into this one; itself, if its fetch time is not that of the tier."""
+    if scenario.host.storage is None or scenario.workload.sample_bytes is None:
+        return scenario
+    own = replace(scenario, workload=replace(scenario.workload, fetch=Service(0.0)))
+    bare = replace(own, host=replace(own.host, storage_streams=None))
+    return next((found for found in (bare, own) if from_storage(found) == scenario), scenario)
 
 
 def missing(read: Service, misses: Misses | None) -> Service:
@@ -130,3 +133,15 @@ def missing(read: Service, misses: Misses | None) -> Service:
     spread = math.hypot(read.uncertainty, misses.uncertainty / misses.share)
     found = empirical((*chosen, *(0.0,) * (PARTS - late)), spread)
     return replace(found.scaled(read.mean * misses.share / found.mean), uncertainty=spread)
+
+
+def stored(tables: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """A scenario's tables with samples read from the tier ``name``, whatever they said of fetching."""
+    found = {key: dict(table) if isinstance(table, Mapping) else table for key, table in tables.items()}
+    for section, key in (("workload", "fetch"), ("host", "storage_streams")):
+        if isinstance(found.get(section), dict):
+            found[section].pop(key, None)
+    host = found.setdefault("host", {})
+    if isinstance(host, dict):
+        host["storage"] = name
+    return found

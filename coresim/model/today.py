@@ -75,6 +75,6 @@ class Today(LoaderSettings):
         """Whether an epoch is over before the loop can show the throughput that it would keep."""
         return self.epoch_batches is not None and self.epoch_batches <= FEW * self.ahead
 
-    def accelerator(self) -> dict[str, Any]:
+    def accelerator_fields(self) -> dict[str, Any]:
         """The fields of a scenario's accelerator given here: the ranks, how they wait, whether batches are copied."""
         return {"count": self.ranks, "sync": self.sync, "copies": self.device != CPU}

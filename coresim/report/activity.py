@@ -13,7 +13,7 @@ from coresim.report.words import percent, plural
 
 
 def tick_line(tick: Tick) -> str:
-    """One line per tick, while it goes on."""
+    """One line per tick, printed while the job is watched."""
     gpu = " ".join(f"{100 * share:3.0f}%" for share in tick.gpus) or "-"
     workers = [process for process in tick.workers if process.cores > 0.01 or process.state in "RD"]
     states = "".join(process.state for process in workers) or "-"
@@ -25,7 +25,7 @@ def tick_line(tick: Tick) -> str:
 
 
 def activity_sections(found: Activity, waits: Mapping[int, float]) -> tuple[Section, ...]:
-    """The verdict first, then the numbers, then what they cannot tell, and what each rank's loop waited (``waits``)."""
+    """The verdict, the numbers, what they cannot show, and how long each rank's loop waited (``waits``)."""
     gpu = "no GPU was read" if found.gpu is None else f"GPU utilisation {percent(found.gpu)}"
     gpu += _stretches("of zero utilisation", found.zero_runs)
     pairs = zip(found.worker_cores, found.worker_states, strict=True)
@@ -55,7 +55,7 @@ def activity_sections(found: Activity, waits: Mapping[int, float]) -> tuple[Sect
 
 
 def _stretches(what: str, runs: tuple[int, ...]) -> str:
-    """What `nvidia-smi dmon` shows as a column of zeros, and `glances` as an event with its duration."""
+    """Stretches in words; `nvidia-smi dmon` shows them as columns of zeros, `glances` as events with a duration."""
     if not runs:
         return ""
     count = f"{len(runs)} stretch{'' if len(runs) == 1 else 'es'}"
@@ -75,7 +75,7 @@ def activity_document(found: Activity, ticks: list[Tick]) -> dict[str, Any]:
 
 
 def waiting(shares: Mapping[int, float]) -> list[str]:
-    """What each rank's loop waits for its loader, as one part of a line; nothing where no loop was seen."""
+    """How long each rank's loop waits for its loader, as a part of a line; empty if no loop was seen."""
     if not shares:
         return []
     if len(shares) == 1:

@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Answer(Shown):
-    """A recommendation with where it comes from, which shows itself.
+    """A recommendation that prints itself, with its provenance.
 
     Attributes:
         result: the recommendation itself.
         step_provenance: where the step time comes from.
         notes: warnings from measuring.
-        provenance: where all else comes from, and what is assumed.
+        provenance: where all other inputs come from, and the assumptions.
         subject: data set, loader, GPU and host, as far as they are known.
-        today: how the program does today, where the profile is of one.
-        settings: of the DataLoader that was named, where one was.
+        today: how the program runs today, if the profile is of a program.
+        settings: of the DataLoader that was named, if one was.
     """
 
     result: Recommendation
@@ -51,7 +51,7 @@ class Answer(Shown):
 
     @property
     def today_section(self) -> Section:
-        """How the job does today, as far as that is known: what an answer begins with."""
+        """How the job runs today, as far as that is known; answers begin with it."""
         if self.today is not None:
             return today_section(self.today)
         if self.settings is None:
@@ -115,9 +115,9 @@ def answer_of(
     settings: Sequence[str] = (),
     today: Checked | None = None,
 ) -> Answer:
-    """The answer with what its profile says of it; without one it rests on what ``source`` gives.
+    """The answer with the words of its profile; without a profile it rests on the file ``source``.
 
-    ``settings``: the overrides that were applied; what they give rests on them. ``today``: of the profile's program.
+    ``settings``: the overrides that were applied. ``today``: the observation of the profile's program.
     """
     step = step_provenance(profile, source, settings)
     notes, lines = profile_notes(profile, settings) if profile else ((), ())
@@ -128,7 +128,7 @@ def answer_of(
 
 @dataclass(frozen=True, repr=False)
 class Simulated(Shown):
-    """The estimate of one simulated setting, which shows itself."""
+    """The estimate of one simulated setting; it prints itself."""
 
     result: Estimate
     setting: dict[str, Any]
@@ -151,7 +151,7 @@ class Simulated(Shown):
 
 
 class Measured(Shown, Profile):
-    """A profile that shows itself in a notebook, as the other results do."""
+    """A profile that prints itself in a notebook, as the other results do."""
 
     @classmethod
     def of(cls, profile: Profile) -> Measured:

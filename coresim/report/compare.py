@@ -16,7 +16,7 @@ from coresim.units import format_duration
 
 
 def comparison_text(found: Comparison, limit: float | None = None) -> str:
-    """What changed, first; then every quantity with its interval; and whether a ``limit`` holds, where there is one."""
+    """First what changed, then every quantity with its interval, then whether a ``limit`` holds, if one is given."""
     effects = tuple(f"{change.name} {change.relative:+.0%}: {_cores(change.cores)}, was {_cores(found.cores_old)}"
                     for change in found.real)  # fmt: skip
     test = (
@@ -32,7 +32,7 @@ def comparison_text(found: Comparison, limit: float | None = None) -> str:
 
 
 def gate_section(found: Comparison, limit: float) -> Section:
-    """Whether a limit on the changes for the worse holds, does not, or cannot be told, and then what would tell."""
+    """Whether a limit on changes for the worse holds, fails, or is undecided, and what would decide it."""
     share = f"{100 * limit:.3g} %"
     over, untold = found.losses_over(limit), found.untold(limit)
     if over:

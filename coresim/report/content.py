@@ -1,4 +1,4 @@
-"""What an answer consists of, whatever it is shown as: sections of a few kinds of blocks."""
+"""The content of an answer, the same for every format: sections of a few kinds of blocks."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _NUMBER = re.compile(r"(\?|none( \(\d+\))?|[-+±]?[\d.,]+( ?(%|[nµm]?s|min|h|[k
 
 @dataclass(frozen=True)
 class Paragraph:
-    """Sentences, broken wherever a line ends."""
+    """Sentences; the renderer breaks the lines."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Items:
-    """A list; ``marked``: with a sign before each line, else only what a line goes on with stands further right."""
+    """A list; ``marked``: with bullets. Without bullets, continuation lines are indented."""
 
     lines: tuple[str, ...]
     marked: bool = True
@@ -31,7 +31,7 @@ class Items:
 
 @dataclass(frozen=True)
 class Facts:
-    """Names, each with what is said of it."""
+    """Names, each with its value."""
 
     pairs: tuple[tuple[str, str], ...]
 
@@ -47,7 +47,7 @@ class Verbatim:
 class Table:
     """Texts in rows; every cell is plain text, escaped by the renderer.
 
-    ``bars``: a share for each row, which a terminal draws behind it; other forms have a chart of the same.
+    ``bars``: a share for each row, which a terminal draws behind the row; other formats have a chart of the same.
     """
 
     columns: tuple[str, ...]
@@ -65,9 +65,9 @@ class Table:
 
 @dataclass(frozen=True)
 class Chart:
-    """A figure that is drawn when it is printed; ``draw`` takes an empty matplotlib figure.
+    """A figure that is drawn when the report is written; ``draw`` takes an empty matplotlib figure.
 
-    ``height`` is in inches, for a width of 5; ``caption`` says in words what it shows. Text shows no charts.
+    ``height`` is in inches, for a width of 5; ``caption`` describes it in words. Text formats leave charts out.
     """
 
     title: str
@@ -81,14 +81,14 @@ Block = Paragraph | Items | Facts | Verbatim | Table | Chart
 
 @dataclass(frozen=True)
 class Section:
-    """One part of an answer under its own heading, or under none where ``title`` is empty."""
+    """One part of an answer under its own heading; no heading if ``title`` is empty."""
 
     title: str
     blocks: tuple[Block, ...]
 
     @property
     def words(self) -> str:
-        """What its lists say as running text, for a fact beside others."""
+        """The text of its lists as running text, for a fact beside others."""
         return " ".join(line for block in self.blocks if isinstance(block, Items) for line in block.lines)
 
 
@@ -99,9 +99,9 @@ def statements(lines: Iterable[str]) -> Section:
 
 @dataclass(frozen=True)
 class Report:
-    """A whole answer: what stands on the first screen (``subject``, ``headline``, ``facts``), then the evidence.
+    """A whole answer: the first screen (``subject``, ``headline``, ``facts``), then the evidence.
 
-    ``surface`` simulates what a reader can slide along, where the format has sliders.
+    ``surface`` simulates the table behind the sliders, if the format has sliders.
     """
 
     title: str

@@ -1,4 +1,4 @@
-"""What `coresim doctor` says: the usable cores term by term, what misleads on this host, and the optional parts."""
+"""The report of `coresim doctor`: the usable cores term by term, misleading facts of this host, and optional parts."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from coresim.report.today import TODAY
 
 
 class Placed(NamedTuple):
-    """What a recommendation has of one option with its scenario and, where it has one, its setting."""
+    """The part of a recommendation for one option, with its scenario and, if there is one, its setting."""
 
     scenario: Scenario
     part: Any
@@ -75,7 +75,7 @@ SURE = Record(
 
 
 def _capped(at: Placed) -> Any:
-    """What memory keeps from having as many workers as are wanted, if it is known what is short."""
+    """The limit that memory sets to the workers, if it is known which memory is short."""
     cap = at.part.capped
     return cap if cap and cap.memory.short_of else None
 

@@ -24,7 +24,7 @@ def sureness(confidence: float) -> str:
 
 
 def sure_words(answer: Recommendation) -> str:
-    """The fewest cores that surely meet the target, with their option where it is not the recommended one."""
+    """The fewest cores that surely meet the target, with their option if it is not the recommended one."""
     words, sure = sureness(answer.confidence), answer.sure
     if sure is None:
         return f"no core count tried is {words}"
@@ -34,7 +34,7 @@ def sure_words(answer: Recommendation) -> str:
 
 
 def recorded_words(answer: Recommendation, step_provenance: str | None) -> str:
-    """Whose samples/s the answer is for, where the step is a record of another machine; else nothing."""
+    """The recorded job whose samples/s the answer is for, if the step is a record of another machine; else empty."""
     if step_provenance is None or not step_provenance.startswith("catalogue:"):
         return ""
     # "catalogue: ResNet-50 v1.5 on NVIDIA A100 80GB, mixed, batch 256: ..."
@@ -50,7 +50,7 @@ def rate_words(rate: PerRate) -> str:
 
 
 def doubt_line(answer: Recommendation) -> str | None:
-    """What to measure to bring the two core counts together, where they are more than a quarter apart; else None."""
+    """The input to measure if the two core counts are more than a quarter apart; otherwise None."""
     cause = answer.doubt
     if cause is None:
         return None
@@ -59,7 +59,7 @@ def doubt_line(answer: Recommendation) -> str | None:
 
 
 def own_words(answer: Recommendation) -> str | None:
-    """What the cores that are there do with the best loader settings, and what that gains over today's."""
+    """The result of the host's own cores with the best loader settings, and the gain over today's settings."""
     own = answer.own_host
     if own is None or (own.cores == answer.point.cores and own.today is None):
         return None

@@ -79,9 +79,9 @@ def plot_gantt(scenario: Scenario, cores: float, workers: int, engine: Engine, s
 
 
 def plot_answer_timeline(answer: Recommendation, engine: Engine, figure: Figure | None = None) -> Figure:
-    """The first batches of each option at its own answer, or at its knee where it has none.
+    """The first batches of each option at its own answer, or at its knee if it has no answer.
 
-    In enough steps to see the line fill and every worker come round again.
+    The steps suffice to see the line fill and every worker begin a second batch.
     """
     figure = figure or plt.figure(figsize=(8, 8), layout="constrained")
     count = answer.scenario.accelerator.count
@@ -98,8 +98,8 @@ def draw_timelines(
 ) -> Figure:
     """The first ``steps`` batches of each setting, one panel each.
 
-    The time shown is what the fastest of them takes, or the first three steps of the slowest where that is longer: many
-    workers that begin together deliver their first batches late.
+    The time axis covers the fastest of them, or the first three steps of the slowest if that is longer: many workers
+    that begin together deliver their first batches late.
     """
     lines, traces = zip(*(traced(scenario, setting, engine, steps, seed) for setting in settings), strict=True)
     heights = [3 + sum(min(stage.servers, SERVERS_SHOWN + 1) for stage in line.stages) for line in lines]
@@ -125,7 +125,7 @@ def _gantt(ax: Axes, pipeline: Pipeline, trace: Trace, end: float) -> None:
 
 
 def _bars(ax: Axes, place: int, bars: Sequence[Bar], end: float) -> None:
-    """Each bar with its name where there is room for it."""
+    """Draw each bar, with its name if there is room."""
     if bars:
         spans, colours = [(bar.start, bar.end - bar.start) for bar in bars], [STATE_COLOURS[bar.state] for bar in bars]
         ax.broken_barh(spans, (place - 0.35, 0.7), facecolors=colours, edgecolors="white", linewidth=0.3)
@@ -136,7 +136,7 @@ def _bars(ax: Axes, place: int, bars: Sequence[Bar], end: float) -> None:
 
 
 def plot_speed(answer: Recommendation, ax: Axes) -> None:
-    """The work that k busy cores do, k s(k), beside what they would do if they did not share memory bandwidth."""
+    """The work of k busy cores, k s(k), beside that of cores that do not share memory bandwidth."""
     speed = answer.scenario.host.speed
     most = max(answer.options[-1].curve[-1].cores, answer.point.cores)
     counts = range(1, min(len(speed), max(most, answer.saturating_cores or 1)) + 1)
@@ -212,7 +212,7 @@ def plot_fleet(plan: FleetPlan, axes: Axes | None = None) -> Axes:
 def plot_validation(ledger: Ledger) -> Any:
     """Predicted over measured GPU idle for every point, with intervals; the field's two models beside it.
 
-    Where no trial was undisturbed the figure is empty and says so.
+    If every trial was disturbed, the figure is empty and says so.
     """
     if not ledger.scored:
         empty: Figure = plt.figure(figsize=(12, 4.2))
@@ -240,7 +240,7 @@ def plot_validation(ledger: Ledger) -> Any:
 
 
 def save_figure(figure: Any, path: str) -> None:
-    """Write a figure, the same one as the same file; the name's ending says the form (.png, .svg, .pdf)."""
+    """Write a figure; equal figures give equal files. The ending of the name sets the format (.png, .svg, .pdf)."""
     undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(Path(path).suffix.lower())
     content = io.BytesIO()
     with style({"svg.hashsalt": "coresim"}):

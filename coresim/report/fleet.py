@@ -38,7 +38,7 @@ _LEGEND = (
 
 
 def fleet_text(plan: FleetPlan, top: int = 3) -> str:
-    """The best machines for the mix and for each workload, ``top`` of each, what is stranded, and what to ask for."""
+    """The ``top`` machines for the mix and for each workload, stranded cores, and the request for a scheduler."""
     workloads = (_workload(workload, plan, top) for workload in plan.fleet.workloads)
     return answer_lines("", _mixes(plan, top), *workloads, Section("", (Paragraph(_LEGEND),)))
 
@@ -53,7 +53,7 @@ def _mixes(plan: FleetPlan, top: int) -> Section:
 
 
 def _more(there: int, top: int) -> list[Paragraph]:
-    """That machines are left out, so that none that somebody named is missing without a word."""
+    """A note that names how many machines are left out."""
     return [Paragraph(f"{there - top} more: --top {there} shows all")] if there > top else []
 
 
@@ -103,7 +103,7 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 def _taken(row: Row) -> str:
-    """Which of the core counts a request has."""
+    """The core count of a request."""
     outcome = row.outcome
     if outcome.minimum_cores is None or outcome.confidence is None or not outcome.has_enough:
         return "all the cores there are"

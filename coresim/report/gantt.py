@@ -26,7 +26,7 @@ SERVERS_SHOWN = 6
 
 
 class Bar(NamedTuple):
-    """A stretch of time, s, in one of `STATES`; ``name``: of what, where it is said."""
+    """A stretch of time, s, in one of `STATES`; ``name``: what it belongs to, if that is shown."""
 
     start: float
     end: float
@@ -45,9 +45,9 @@ class TimelineRow(NamedTuple):
 def traced(
     scenario: Scenario, setting: SimulatedSetting, engine: Engine, steps: int, seed: int
 ) -> tuple[Pipeline, Trace]:
-    """A setting simulated with the times of its first ``steps`` batches, from when its workers are there.
+    """Simulate a setting and keep the times of its first ``steps`` batches, from when its workers have started.
 
-    Their start takes as long as many batches, and would fill the picture.
+    The start of workers takes as long as many batches and would fill the picture.
     """
     line = replace(_line(scenario, setting), startup=0.0, worker_startup=0.0)
     # A trace tells of the batches of its own steps: run on, so that those in preparation at the end are among them.
@@ -59,7 +59,7 @@ def _line(scenario: Scenario, setting: SimulatedSetting) -> Pipeline:
 
 
 def title_of(setting: SimulatedSetting, scenario: Scenario) -> str:
-    """What a panel is called, with the workers' start, which it leaves out."""
+    """The title of a panel, with the time of the workers' start, which the panel leaves out."""
     whole = _line(scenario, setting)
     started = whole.startup + whole.worker_startup
     after = f", after a start of {format_duration(started)}" if started else ""

@@ -20,7 +20,7 @@ from coresim.sim.noise import NOISE
 
 
 def report_html(report: Report) -> str:
-    """The whole file; every text is escaped, and its policy lets no browser fetch anything."""
+    """The whole file; every text is escaped, and the page's policy forbids browsers to fetch anything."""
     # Two charts of one file must not share ids: the number of the chart is the salt of its own.
     numbers = iter(range(10_000))
     # matplotlib escapes what it writes.
@@ -31,7 +31,7 @@ def report_html(report: Report) -> str:
 
 
 def _sliders(report: Report) -> dict[str, Any]:
-    """What the sliders need; the page's policy lets no script run but this one, which it knows by its hash."""
+    """The sliders' script and data; the page's policy allows only this script, by its hash."""
     surface = report.surface() if report.surface else None
     if surface is None:
         return {"surface": None}
@@ -57,13 +57,13 @@ def render(name: str, **values: Any) -> str:
 
 @cache
 def _environment() -> Environment:
-    """Kept, for compiling a template takes longer than a slider may."""
+    """The template environment; it is kept, because compiling a template takes longer than a slider may."""
     found = Environment(loader=PackageLoader("coresim.report"), autoescape=True, undefined=StrictUndefined)
     found.filters["whole_options"] = whole_options
     return found
 
 
 def whole_options(text: str) -> Markup:
-    """The text, escaped, with no line broken within an option such as ``--shm-size``: browsers break at hyphens."""
+    """The escaped text; lines do not break within an option such as ``--shm-size``, as browsers would at hyphens."""
     # Escaping changes no letter of an option, and puts none before it.
     return Markup(re.sub(r"(?<![\w-])--?[A-Za-z][\w=.-]*", r'<span class="whole">\g<0></span>', str(escape(text))))

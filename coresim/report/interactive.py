@@ -1,7 +1,7 @@
 """The picture below the sliders: the curve of every option over cores, and the first batches of the chosen one.
 
-It is written as SVG straight from the numbers: matplotlib takes longer for the ticks of two empty panels than a hand on
-a slider should wait for the whole picture.
+The SVG is written directly from the numbers: matplotlib needs more time for the ticks of two empty panels than a user
+of a slider should wait for the whole picture.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the package lists: recorded steps, presets, storage tiers, workloads and machines, for people and as records."""
+"""Lists of the package: recorded steps, presets, storage tiers, workloads and machines, for people and as records."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PARTS = ("gpu", "cores", "cpu", "memory", "bandwidth", "price")
 
 @dataclass(frozen=True)
 class Listing:
-    """Rows with all of their fields in ``document``, and for people as a table with ``notes`` behind it."""
+    """Rows with all of their fields in ``document``, and a table with ``notes`` for people."""
 
     document: dict[str, Any]
     table: Table

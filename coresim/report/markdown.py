@@ -1,4 +1,4 @@
-"""A report as Markdown: the texts and tables of the others, without the charts."""
+"""A report as Markdown: the same texts and tables as in other formats, without the charts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SPECIAL = re.compile(r"([\\`*_\[\]<>|#~&$])")
 
 
 def report_markdown(report: Report) -> str:
-    """The report; every character of its texts that means something in Markdown is escaped."""
+    """The report; every character with a meaning in Markdown is escaped."""
     return "\n".join(_lines(report)) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""What was measured, as sections."""
+"""A summary of what was measured, as sections."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TOLD = ("prepare.", "receive.cpu", "accelerator.launch", "loop.")
 
 
 def measured_sections(profile: Profile) -> tuple[Section, Section]:
-    """The job with its times and its step, for people; and what to mind."""
+    """The job with its times and its step, and the warnings."""
     ran = []
     if profile.measured_batch is not None:
         ran.append(f"the loader ran with batches of {profile.measured_batch}, because larger ones are slow")

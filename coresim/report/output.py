@@ -1,4 +1,4 @@
-"""Reports as files: the name's ending says the format."""
+"""Reports as files; the ending of the name sets the format."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FORMATS = (".html", ".md", ".pdf")
 
 
 def format_of(path: str | os.PathLike[str]) -> str:
-    """The format that the name asks for; InputError where it is none of `FORMATS`."""
+    """The format by the ending of the name; InputError if it is none of `FORMATS`."""
     found = Path(path).suffix.lower()
     if found not in FORMATS:
         raise InputError(f"{path}: cannot tell the format of the report; end the name with {', '.join(FORMATS)}")

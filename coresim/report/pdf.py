@@ -37,14 +37,14 @@ def report_pdf(report: Report) -> bytes:
 
 
 class _Flow:
-    """Pages that are filled from the top; ``left`` is the height that is left on the last one, inches."""
+    """Pages that are filled from the top; ``left`` is the free height of the last page, inches."""
 
     def __init__(self) -> None:
         self.pages: list[Figure] = []
         self.left = 0.0
 
     def room(self, height: float) -> Figure:
-        """The page on which so much fits, a new one if need be."""
+        """A page with so much free height: the last one, or a new one."""
         if height > self.left:
             self.pages.append(Figure(figsize=PAGE))
             self.left = PAGE[1] - 2 * MARGIN

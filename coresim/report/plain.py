@@ -20,7 +20,7 @@ def _is_read(block: Block) -> bool:
 
 
 def section_text(section: Section) -> str:
-    """The section's title with all below it a little to the right; without a title, flush left."""
+    """The section's title with its blocks indented below it; without a title, nothing is indented."""
     lines: list[str] = []
     indent = "  " if section.title else ""
     for block in section.blocks:
@@ -30,7 +30,7 @@ def section_text(section: Section) -> str:
 
 
 def block_lines(block: Block, width: int, wide: bool = False) -> Iterator[str]:
-    """The lines of a block, no longer than ``width``, which tables with ``wide`` and what is verbatim may pass."""
+    """The lines of a block, no longer than ``width``; verbatim lines, and tables with ``wide``, may be longer."""
     match block:
         case Paragraph(text):
             yield from wrapped(text, "", "", width).splitlines()
@@ -48,7 +48,7 @@ def block_lines(block: Block, width: int, wide: bool = False) -> Iterator[str]:
 
 
 def facts_lines(pairs: tuple[tuple[str, str], ...], width: int) -> list[str]:
-    """Each name with its value beside it, all values below one another."""
+    """Each name with its value beside it; the values are aligned."""
     size = max((len(name) for name, _ in pairs), default=0) + 2
     parts = (wrapped(value, f"{name:<{size}}", " " * size, width) for name, value in pairs)
     return "\n".join(parts).splitlines()

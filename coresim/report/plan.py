@@ -1,4 +1,4 @@
-"""The capacity-planning report of a recommendation: what it says, in which order, for every format alike."""
+"""The capacity-planning report of a recommendation: its content and order, the same for every format."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def plan_report(
     Args:
         answer: the recommendation with what it rests on.
         engine: simulates the timeline of the first batches.
-        provenance: where it comes from, by key; keys that are unknown (None) are left out.
+        provenance: where it comes from, by key; unknown values (None) are left out.
         title: of the report.
         remedies: what-ifs side by side (`coresim.report.remedies.remedies_sections`), if there are any.
         ledger: predicted beside measured, if there is such a comparison.
@@ -68,7 +68,7 @@ def plan_report(
 
 
 def evidence(answer: Answer, *more: str) -> list[Section]:
-    """What stands behind an answer; ``more`` is added to what it rests on."""
+    """The evidence for an answer; ``more`` is added to its provenance."""
     result, warned = answer.result, merged(answer.notes)
     sections = [_curves(result), _time(result.point.estimate), _sensitivity(result)]
     known = text.provenance_lines(result, answer.step_provenance, answer.provenance)
@@ -83,7 +83,7 @@ def _assumptions(scenario: Scenario) -> tuple[str, ...]:
 
 
 def ledger_table(ledger: Ledger) -> Table | None:
-    """Every scored setting of a validation, the worst first; None where no trial was undisturbed."""
+    """Every scored setting of a validation, the worst first; None if every trial was disturbed."""
     from coresim.report.validation import label, one_line  # noqa: PLC0415 - slow to import, and rarely needed
 
     points = sorted(ledger.scored, key=lambda point: -abs(point.error))

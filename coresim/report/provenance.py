@@ -25,7 +25,7 @@ _STEP = {"catalogue": "a record of another machine", "measured": "measured", "gi
 
 
 def step_provenance(profile: Profile | None, source: str | None, settings: Sequence[str]) -> str | None:
-    """What the step time rests on: a setting, the profile's own words, or the file that gives it."""
+    """The provenance of the step time: a setting, the profile's own words, or the file that gives it."""
     given = None if source is None else f"as given in {source}"
     known = given if profile is None else profile.accelerator.provenance + _rebatched(profile, settings)
     return provenance_after(settings, "accelerator.step", known)
@@ -41,7 +41,7 @@ def _rebatched(profile: Profile, settings: Sequence[str]) -> str:
 
 
 def batch_provenance(profile: Profile, settings: Sequence[str]) -> str | None:
-    """How the times of a batch follow from those that ran; None where the loader ran with the batch of the answer."""
+    """How the times of a batch follow from those that ran; None if the loader ran with the batch of the answer."""
     asked, ran = asked_batch(profile.batch_size, settings), profile.batch_that_ran
     batch = asked or profile.batch_size
     if batch == ran == profile.batch_size:
@@ -71,7 +71,7 @@ def profile_notes(profile: Profile, settings: Sequence[str] = ()) -> tuple[tuple
 
 
 def _handed_over(profile: Profile) -> Iterator[str]:
-    """What workers that only send fed, and whether that or preparing is the limit on the cores that measured."""
+    """The rate that workers that only send reach, and whether that or preparing limits the measuring host's cores."""
     fed, busy = profile.numbered(FED), profile.numbered("scaling.")
     if not fed:
         return
@@ -89,7 +89,7 @@ def _handed_over(profile: Profile) -> Iterator[str]:
 def input_lines(
     answer: Recommendation, profile: Profile | None, source: str | None, settings: Sequence[str]
 ) -> Iterator[str]:
-    """What else of the input changes the answer, each with its value and where it comes from; see `answer_of`."""
+    """Other inputs that change the answer, each with its value and its provenance; see `answer_of`."""
     given = f"as given in {source}" if source and profile is None else "as given"
     after = partial(provenance_after, settings)
     yield from _busy_line(answer, profile, given, settings)
@@ -151,7 +151,7 @@ def _sends_beside(answer: Recommendation) -> bool:
 
 
 def _cores_lines(answer: Recommendation, known: str | None) -> Iterator[str]:
-    """How the answer's cores are limited, by what is ``known``, and what a spinning trainer waits for them."""
+    """The limit of the answer's cores, by what is ``known``, and how long a spinning trainer waits for them."""
     scenario, point = answer.scenario, answer.point
     host, count = scenario.host, scenario.accelerator.count
     if host.machine_cores and host.machine_cores > point.cores * count:
@@ -229,7 +229,7 @@ def subject_of(scenario: Scenario, profile: Profile | None) -> tuple[tuple[str, 
 
 
 def provenance_words(scenario: Scenario, step_provenance: str | None) -> str:
-    """Where the two numbers that matter most come from, in a line: the step, and the cost of a sample."""
+    """The provenance of the two most important numbers in one line: the step, and the cost of a sample."""
     parts = []
     if step_provenance is not None:
         words = step_provenance if len(step_provenance) < 80 else "see below"
@@ -242,17 +242,17 @@ def provenance_words(scenario: Scenario, step_provenance: str | None) -> str:
 
 
 def _range(uncertainty: float) -> str:
-    """Two standard uncertainties each way, where there are any."""
+    """Two standard uncertainties each way; empty if there are none."""
     return f", \u00b1{200 * uncertainty:.0f} %" if uncertainty >= 0.0025 else ""
 
 
 def warnings(notes: tuple[str, ...]) -> str:
-    """What each warning is about; its remedy stands with what the answer rests on."""
+    """The subject of each warning; its remedy stands in the provenance."""
     return "; ".join(note.partition(";")[0] for note in notes)
 
 
 def merged(notes: Sequence[str]) -> list[str]:
-    """Warnings with the same cure as one, in their order."""
+    """The warnings in their order; those with the same remedy are merged into one."""
     alike: dict[str, list[str]] = {}
     cures: dict[str, str] = {}
     for note in dict.fromkeys(notes):

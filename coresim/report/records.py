@@ -1,4 +1,4 @@
-"""Records of JSON documents: each key stands once, with its schema and with where its value comes from."""
+"""Records of JSON documents: each key is declared once, with its schema and the source of its value."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Key(NamedTuple):
         kind: one of `KINDS`, perhaps with "?"; or a JSON schema; or the `Record` that the value is.
         source: the path of attributes to the value, or a function of the object; "": the attribute of the key's name.
         each: whether the value is a list, of such values.
-        null: whether the value may be null where ``kind`` is no text.
+        null: whether the value may be null, if ``kind`` is not a text.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Key(NamedTuple):
     null: bool = False
 
     def read(self, found: Any) -> Any:
-        """The value, JSON-ready; None where an attribute on the way to it is None."""
+        """The value, JSON-ready; None if an attribute on the way to it is None."""
         if isinstance(self.kind, Mapping) and "const" in self.kind:
             return self.kind["const"]
         value = self.source(found) if callable(self.source) else _attribute(found, self.source or self.name)
@@ -71,7 +71,7 @@ class Record:
         return {key.name: given[key.name] if key.name in given else key.read(found) for key in self.keys}
 
     def schema(self, title: str = "") -> dict[str, Any]:
-        """JSON schema: every key is always there, null where a fact is not known."""
+        """JSON schema: every key is always there; its value is null if it is not known."""
         properties = {key.name: key.schema() for key in self.keys}
         schema: dict[str, Any] = {"type": "object", "properties": properties, "required": list(properties)}
         head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title}

@@ -16,7 +16,7 @@ COLUMNS = ("remedy", "GPU idle", "samples/s", "workers", "cores needed", "memory
 
 
 def what_if_text(found: WhatIf, *before: Section) -> str:
-    """The conclusion, the table, and what each line means and costs; behind what stands ``before``."""
+    """The sections ``before``, then the conclusion, the table, and what each line means and costs."""
     return answer_lines("", *before, Section("", (Verbatim(conclusion(found)), _table(found))), _notes(found))
 
 
@@ -91,7 +91,7 @@ def _row(outcome: RemedyOutcome) -> tuple[str, ...]:
 
 
 def _provenance(outcome: RemedyOutcome) -> str:
-    """What an outcome rests on; a scenario that was written measured nothing."""
+    """The provenance of an outcome; a scenario that was written by hand measured nothing."""
     remedy = outcome.remedy
     return "this job's numbers" if remedy is None or remedy.provenance == PROVENANCES[0] else remedy.provenance
 

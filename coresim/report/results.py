@@ -1,4 +1,4 @@
-"""The tidy table of a fleet plan, written row by row as pairs finish: a plan that was stopped goes on from there."""
+"""The tidy table of a fleet plan, written row by row as pairs finish, so that a stopped plan can be continued."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ class ResultFile:
     Attributes:
         path: the file.
         done: the outcomes that were in it, by key.
-        problem: why it does not hold what it was given, such as a full disk; None while it does. What was in it stays,
-            and no more is written.
+        problem: why rows could not be written, such as a full disk; None while all is well. Earlier rows stay, and
+            nothing more is written.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -79,7 +79,7 @@ class ResultFile:
             self._add(table_text([row], header=False))
 
     def finish(self, rows: Iterable[Row]) -> None:
-        """Replace the file by the whole table in the order of the fleet; where that fails, it stays as it is."""
+        """Replace the file by the whole table in the order of the fleet; if that fails, it stays as it is."""
         if self.problem is None:
             try:
                 write_text(self.path, table_text(rows))
@@ -98,7 +98,7 @@ class ResultFile:
 
 
 def read_results(path: str | os.PathLike[str]) -> dict[str, Outcome]:
-    """The outcomes in a table, by key; a line that was cut off is left out. InputError where it is no such table."""
+    """The outcomes in a table, by key; a line that was cut off is left out. InputError if it is no such table."""
     reader = csv.DictReader(read_text(path).splitlines())
     found = {}
     try:
@@ -126,7 +126,7 @@ def _outcome(record: Mapping[str, str | None]) -> Outcome | None:
 
 
 def _value(text: str, kind: str) -> Any:
-    """None where it is no number and should be one."""
+    """The value of a cell; None if it should be a number and is none."""
     if kind == "text":
         return text
     try:

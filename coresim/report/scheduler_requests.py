@@ -1,4 +1,4 @@
-"""What to ask for: a setting in the words of Slurm, Kubernetes, Docker and the loader's framework."""
+"""A setting as a request to Slurm, Kubernetes or Docker, and in the words of the loader's framework."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def scheduler_requests(row: Row) -> dict[str, str]:
 
 
 def _memory(row: Row) -> Memory | None:
-    """What the loaders take. A stored sample of unknown size is taken for as large as a prepared one."""
+    """The memory of the loaders. A stored sample of unknown size counts as large as a prepared one."""
     scenario, outcome = row.workload.scenario, row.outcome
     workload = scenario.workload
     if workload.sample_bytes is None and workload.batch_bytes is not None:
@@ -47,7 +47,7 @@ def _memory(row: Row) -> Memory | None:
 
 
 def shm_mib(row: Row) -> int | None:
-    """Shared memory of the host's loaders, MiB with a quarter more; None where the batch's size is not known."""
+    """Shared memory of the host's loaders, MiB, with a quarter more; None if the batch's size is not known."""
     if row.option == Option.NO_OVERLAP:
         return 64
     scenario = row.workload.scenario
@@ -61,7 +61,7 @@ def shm_mib(row: Row) -> int | None:
 def memory_gib(row: Row) -> tuple[int, str]:
     """Memory of the host's loaders and trainers, whole GiB, and what it is made of.
 
-    Finished batches in /dev/shm count against a pod's limit too. What was not measured is assumed, and said.
+    Finished batches in /dev/shm count against a pod's limit too. Parts that were not measured are assumed and named.
     """
     scenario, gpus = row.workload.scenario, row.candidate.gpu_count
     alone, outcome = row.option == Option.NO_OVERLAP, row.outcome

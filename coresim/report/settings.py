@@ -1,4 +1,4 @@
-"""A loader's settings in the words of its framework, and what they take of the host, or of a node of several GPUs."""
+"""A loader's settings in the words of its framework, and the resources that they need on a host with its GPUs."""
 
 from __future__ import annotations
 
@@ -32,12 +32,14 @@ def loader_settings(scenario: Scenario, workers: int, prefetch_factor: int) -> s
 
 
 def pins_memory(scenario: Scenario) -> bool:
-    """Whether to pin: it makes a copy to the device fast, unless the scenario knows its cost and does without."""
+    """Whether to pin: yes, as copies to the device are then fast, unless the scenario knows the cost of pinning and has
+    it off.
+    """
     return scenario.accelerator.copies and (scenario.loader.pin_memory or scenario.workload.pin.is_zero)
 
 
 def memory_text(memory: Memory) -> str:
-    """What a setting takes, whether it fits, and the line that makes it fit."""
+    """The memory of a setting, whether it fits, and the option that makes it fit."""
     if not memory.shared:
         return f"{format_bytes(memory.batches)} of batches in the trainer's process" + _ram(memory)
     size = math.ceil(1.25 * memory.batches / 2**20)
@@ -49,7 +51,7 @@ def memory_text(memory: Memory) -> str:
 
 
 def cap_text(option: OptionAnswer) -> str | None:
-    """Where memory stops an option's workers, whose memory that is, and what they would need; None: nowhere."""
+    """Where memory stops an option's workers, which memory that is, and how much they would need; None: nowhere."""
     short = option.capped and option.capped.memory.short_of
     if not option.capped or not short:
         return None
@@ -70,7 +72,7 @@ def _ram(memory: Memory) -> str:
 
 
 def unlimited_text(found: Unlimited) -> str:
-    """That the prediction counts on one thread per worker, what the libraries do by themselves, and the cure."""
+    """A note that the prediction assumes one thread per worker, with the libraries' own number and the cure."""
     return (
         f"left as they are, libraries run {found.each} threads in every worker here (measured; more where there are"
         f" more cores): {crowding_text(found.crowding)}; without that the GPU would idle"
@@ -79,7 +81,7 @@ def unlimited_text(found: Unlimited) -> str:
 
 
 def crowding_text(crowded: Crowding) -> str:
-    """That library threads fight, what it costs, and what cures it."""
+    """A note on library threads that compete for cores: their cost and the cure."""
     low, high = (100 * (crowded.factor * math.exp(sign * 2 * crowded.uncertainty) - 1) for sign in (-1, 1))
     return (
         f"{crowded.threads} library threads on {crowded.cores:g} cores: CPU work grows by"
@@ -89,10 +91,10 @@ def crowding_text(crowded: Crowding) -> str:
 
 
 class Node(NamedTuple):
-    """What the ranks of one host need together at one setting; physical cores.
+    """The resources that the ranks of one host need together at one setting; physical cores.
 
-    ``workers``: 0 where the trainers prepare their own batches. ``memory_bytes``: of batches and, where they were
-    measured, of worker processes; None where not known.
+    ``workers``: 0 if the trainers prepare their own batches. ``memory_bytes``: of batches and, if they were measured,
+    of worker processes; None if not known.
     """
 
     gpus: int
@@ -110,9 +112,9 @@ def node_of(scenario: Scenario, point: Point) -> Node:
 
 
 def node_words(answer: Recommendation) -> str:
-    """Cores, workers per rank and memory of the whole node, to be put before what one GPU needs; "" for one GPU.
+    """Cores, workers per rank and memory of the whole node, which stand before those of one GPU; "" for one GPU.
 
-    Its ranks share the cores, their memory bandwidth and the storage, and each step waits for the slowest of them.
+    The ranks share the cores, the memory bandwidth and the storage, and each step waits for the slowest rank.
     """
     node = node_of(answer.scenario, answer.point)
     if node.gpus == 1:

@@ -1,4 +1,4 @@
-"""How a result shows itself in Python and in a notebook."""
+"""How results are printed in Python and in notebooks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import html
 
 
 class Shown:
-    """A result whose ``__str__`` is its text: one line of it as its name, and the whole text in a notebook."""
+    """A result whose ``__str__`` is its text; its ``repr`` is the first line, and a notebook shows the whole text."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {str(self).splitlines()[0]}>"

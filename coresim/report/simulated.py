@@ -1,4 +1,4 @@
-"""One simulated setting as a section, and what theory allows it."""
+"""One simulated setting as a section, with its theoretical bounds."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from coresim.units import format_duration
 def estimate_shares(estimate: Estimate, counted: bool = True) -> dict[str, Mapping[str, float]]:
     """The shares of their time that accelerator, trainer and each stage's servers spend in each state.
 
-    Of the time in which no batch was ready there is what the next one was in just then; that need not be what holds it
-    back. ``counted``: the names of stages say how many servers each has.
+    The time without a ready batch is split by where the next batch was just then; that need not be its bottleneck.
+    ``counted``: the names of stages include the number of their servers.
     """
     found: dict[str, Mapping[str, float]] = {
         "accelerator": estimate.accelerator, "starved, next batch in": estimate.starved_by, "trainer": estimate.trainer
@@ -31,7 +31,7 @@ def estimate_shares(estimate: Estimate, counted: bool = True) -> dict[str, Mappi
 
 
 def estimate_section(estimate: Estimate, setting: Mapping[str, object], more: Iterable[str] = ()) -> Section:
-    """One simulated setting, with its times and whatever ``more`` is to be said of it."""
+    """One simulated setting with its times, and ``more`` lines."""
     title = ", ".join(f"{name} {value}" for name, value in setting.items() if value is not None)
     found = (
         f"GPU idle {interval(estimate)}, throughput {estimate.throughput_samples_per_s:.1f} samples/s,"

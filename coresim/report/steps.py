@@ -26,7 +26,7 @@ REMEDY = (
 
 @dataclass(frozen=True, repr=False)
 class ForSteps(Shown):
-    """An answer for a few step times with what it rests on; the fields are those of `coresim.report.answer.Answer`."""
+    """An answer for a few step times with its provenance; the fields are those of `coresim.report.answer.Answer`."""
 
     result: StepUnknown
     notes: tuple[str, ...] = ()

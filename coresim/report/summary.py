@@ -1,4 +1,4 @@
-"""What an answer says first, in every form: its headline, its facts, and all of it in a few sentences."""
+"""The first part of an answer, the same in every format: the headline, the facts, and a summary in a few sentences."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from coresim.report.words import interval, percent, plural
 if TYPE_CHECKING:
     from coresim.report.answer import Answer
 
-#: How warnings begin that change the answer; what others are about widens it at the most.
+#: The beginnings of warnings that change the answer; other warnings at most widen its interval.
 CHANGING = (
     "a recorded step stands in",
     "a built-in step was timed",
@@ -45,7 +45,7 @@ def short_headline(result: Recommendation) -> str:
 
 
 def facts(answer: Answer) -> Iterator[tuple[str, str]]:
-    """The answer, one line for each thing that a reader asks first."""
+    """The answer as facts, in the order in which readers ask."""
     result, point = answer.result, answer.result.point
     if answer.today_section.blocks:
         yield "Today", answer.today_section.words.removeprefix("Today: ")
@@ -81,7 +81,7 @@ def facts(answer: Answer) -> Iterator[tuple[str, str]]:
 
 
 def one_short(result: Recommendation) -> str:
-    """What one core less than recommended costs, from the curve of the recommended option."""
+    """The cost of one core fewer than recommended, from the curve of the recommended option."""
     point = result.point
     less = next((found for found in result.chosen.curve if found.cores == point.cores - 1), None)
     if less is None:
@@ -95,7 +95,7 @@ def one_short(result: Recommendation) -> str:
 def summary(told: Answer) -> list[str]:
     """The whole answer in entries: what changes it, the answer, the job, how sure, settings, the bottleneck, and next.
 
-    Entries are sentences, or clauses that semicolons part, behind what they are about.
+    An entry is a sentence, or a subject with clauses that semicolons separate.
     """
     answer = told.result
     *before, last = text.headline(answer, told.step_provenance)
@@ -127,7 +127,7 @@ def _sure(told: Answer) -> str:
 
 
 def _bottleneck(answer: Recommendation) -> str:
-    """The verdict, and what would bind next."""
+    """The verdict, and the next bottleneck."""
     verdict = answer.verdict
     bound = verdict.name == GPU_BOUND
     words = "nothing, the job is GPU-bound" if bound else verdict.name
@@ -138,7 +138,7 @@ def _bottleneck(answer: Recommendation) -> str:
 
 
 def next_step(answer: Recommendation) -> str:
-    """The one thing to do now: what would meet the target, what makes the answer surer, or use it and check it."""
+    """The next thing to do: meet the target, make the answer surer, or use it and check it."""
     step, own = answer.scenario.accelerator.step, answer.own_host
     if not answer.meets_target:
         return f"{answer.verdict.advice} (GPU idle would then be {percent(answer.verdict.idle_without)} at best)"

@@ -29,14 +29,14 @@ def curve_frame(answer: Recommendation) -> pd.DataFrame:
 
 
 def estimate_frame(estimate: Estimate) -> pd.DataFrame:
-    """Where the time of one setting went: one row for each server group and state, as a share of its time."""
+    """The time of one setting: one row for each server group and state, as a share of the group's time."""
     groups = estimate_shares(estimate, counted=False)
     rows = [(group, state, share) for group, states in groups.items() for state, share in states.items()]
     return pd.DataFrame(rows, columns=["group", "state", "share"])
 
 
 def profile_frame(profile: Profile) -> pd.DataFrame:
-    """One row for each measurement of a profile: its mean and interval in its unit, and how much it rests on.
+    """One row for each measurement of a profile: its mean and interval in its unit, and the number of its values.
 
     A single value has no interval, and no measured quantity is below 0.
     """
@@ -61,7 +61,7 @@ def fleet_frame(plan: FleetPlan) -> pd.DataFrame:
 
 
 def check_parquet() -> None:
-    """MissingPartError where no package can write Parquet: said before a long plan, not after it."""
+    """MissingPartError if no package can write Parquet; call it before a long plan, not after it."""
     if not any(map(find_spec, ("pyarrow", "fastparquet"))):
         raise MissingPartError("Parquet: pyarrow is not installed; write CSV, or pip install pyarrow")
 

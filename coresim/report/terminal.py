@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 #: Lines of the answer.
 LINES = 10
-#: How entries begin that are of little use in part.
+#: The beginnings of entries that are of little use if cut.
 WHOLE = ("With ", "Next: ")
 
 
 def answer_text(answer: Answer, verbose: bool = False) -> str:
-    """Today, the answer in ten lines, and behind them the warnings, or with ``verbose`` all of the evidence."""
+    """Today, the answer in ten lines, then the warnings, or with ``verbose`` all of the evidence."""
     entries = summary(answer)
     warned = sum(entry.startswith(WARNING) for entry in entries)
     block = "\n".join(_within(entries, {warned}))
@@ -39,9 +39,9 @@ def answer_text(answer: Answer, verbose: bool = False) -> str:
 
 
 def _within(entries: Sequence[str], whole: Set[int] = frozenset()) -> list[str]:
-    """Each entry in lines of the text's width, the longest cut until all together are `LINES` at the most.
+    """The entries in lines of the text's width; the longest is cut until there are at most `LINES` lines.
 
-    ``whole``: the places of entries that are not cut; those that begin as one of `WHOLE` are cut last.
+    ``whole``: positions of entries that are never cut; entries that begin as one of `WHOLE` are cut last.
     """
     kept = {place for place, entry in enumerate(entries) if entry.startswith(WHOLE)}
     most = [WIDTH * 3] * len(entries)
@@ -63,7 +63,7 @@ def _within(entries: Sequence[str], whole: Set[int] = frozenset()) -> list[str]:
 
 
 def _cut(entry: str, size: int) -> str:
-    """At most so many characters of an entry: whole clauses, unless they are less than half of that."""
+    """At most ``size`` characters of an entry: whole clauses, unless these are shorter than half of it."""
     if len(entry) <= size:
         return entry
     clauses = entry[: size - len(" ...")].rpartition("; ")[0]

@@ -18,9 +18,9 @@ from coresim.units import format_bytes, format_duration
 
 
 def headline(answer: Recommendation, step_provenance: str | None = None) -> tuple[str, ...]:
-    """The answer; where no core count meets the target, that and, apart from it, what comes nearest.
+    """The answer; if no core count meets the target, that, and as a second text the nearest setting.
 
-    ``step_provenance``: where the step time comes from; a record is named.
+    ``step_provenance``: the provenance of the step time; a recorded step is named.
     """
     point, target = answer.point, answer.scenario.target.gpu_idle
     idle = f"GPU idle {interval(point.estimate)}"
@@ -43,7 +43,7 @@ def headline(answer: Recommendation, step_provenance: str | None = None) -> tupl
 
 
 def knows_no_lock(answer: Recommendation) -> bool:
-    """Whether the answer has threads of which nobody said how long they hold the interpreter's lock."""
+    """Whether the answer has threads, and the share of time that they hold the interpreter's lock is not known."""
     known = answer.scenario.loader.gil or answer.scenario.preset.usual_option == Option.STAGED
     return not known and answer.point.option == Option.STAGED
 
@@ -53,7 +53,7 @@ def _lock_words(answer: Recommendation) -> str:
 
 
 def core_range(answer: Recommendation) -> str:
-    """The interval of the core count, and the hardware threads where a core has several."""
+    """The interval of the core count, and the hardware threads if a core has several."""
     low, high = answer.cores_low, answer.cores_high
     span = (
         f"{100 * answer.point.estimate.level:g} % interval {low} to {high if high is not None else 'more than tried'}"
@@ -97,7 +97,7 @@ def provenance_lines(answer: Recommendation, step_provenance: str | None, proven
 
 
 def storage_lines(scenario: Scenario) -> list[str]:
-    """What an answer rests on: the tier that samples are read from, and what the page cache misses."""
+    """The storage tier that samples are read from, and the share that the page cache misses."""
     lines, fetch = [], scenario.workload.fetch
     if scenario.host.storage is not None:
         tier = tiers()[scenario.host.storage]
@@ -121,7 +121,7 @@ def storage_lines(scenario: Scenario) -> list[str]:
 
 
 def loader_text(answer: Recommendation) -> str:
-    """The settings of the loader that the preset names, and the memory that they take."""
+    """The settings of the preset's loader, and the memory that they need."""
     scenario = answer.scenario
     option = next((found for found in answer.options if found.option == scenario.preset.usual_option), None)
     best = None if option is None or scenario.stages else option.answer or option.knee
@@ -148,7 +148,7 @@ def loader_text(answer: Recommendation) -> str:
 
 
 def evidence_lines(answer: Recommendation) -> list[str]:
-    """The lower bound, what memory bandwidth allows, and what the rule of thumb says."""
+    """The lower bound, the limit of memory bandwidth, and the rule of thumb."""
     bound, scenario = answer.lower_bound, answer.scenario
     found = f"{bound.numbers}, so no fewer than {bound.whole}"
     if bound.whole is None:
@@ -174,7 +174,7 @@ def evidence_lines(answer: Recommendation) -> list[str]:
 
 
 def _unreachable(answer: Recommendation) -> str:
-    """Why no number of cores reaches the target: the tasks are too few to use them, or something else bounds it."""
+    """Why no number of cores reaches the target: too few tasks to use them, or another bound."""
     bound, point = answer.lower_bound, answer.point
     numbers = bound.numbers.removeprefix(f"{bound.binding}: ")
     if not bound.binding.startswith("cores"):
@@ -185,7 +185,7 @@ def _unreachable(answer: Recommendation) -> str:
 
 
 def interval_sources(estimate: Estimate) -> str:
-    """How wide the interval is, and why."""
+    """The width of the interval and its sources."""
     return (
         f"Interval ({percent(estimate.level)}):"
         f" {_halves(estimate.simulation_half_low, estimate.simulation_half_high)} points from simulating"

@@ -1,4 +1,4 @@
-"""How a program or a loader does today, as sections: what an answer about it begins with."""
+"""How a program or a loader runs today, as sections; answers about it begin with them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOTABLE_STARTS = 0.01
 
 
 def today_section(checked: Checked) -> Section:
-    """What was observed and what is predicted; where they differ by more than stated, that and the likeliest term."""
+    """The observation and the prediction; if they differ by more than stated, a warning and the likeliest term."""
     today = checked.today
     idle = f"observed {percent(today.gpu_idle)}, predicted {ranged(checked.predicted, checked.low, checked.high)}"
     lines = [f"Today: GPU idle {idle}; {today.samples_per_s:.0f} samples/s; {settings_words(today)}."]
@@ -37,7 +37,7 @@ def today_section(checked: Checked) -> Section:
 
 
 def _warning(checked: Checked) -> Iterator[str]:
-    """Sentences on a miss that is more than what the interval says, or large."""
+    """Sentences on a miss that is larger than the interval, or large."""
     missed = f"the prediction misses today by {100 * abs(checked.miss):.1f} points"
     if checked.outside:
         yield "Warning: the observed GPU idle is outside of the predicted 95 % interval."
@@ -51,7 +51,7 @@ def _warning(checked: Checked) -> Iterator[str]:
 
 
 def _explained(term: Term, today: Today) -> str:
-    """What is predicted with what the term says, and why it differs where the net trains on the workers' cores."""
+    """The prediction with the term included, and why it differs if the net trains on the workers' cores."""
     if term.name in NOT_SIMULATED:
         return "."
     why = " The net trains on the cores that the workers use; a GPU does not."
@@ -60,7 +60,7 @@ def _explained(term: Term, today: Today) -> str:
 
 
 def settings_section(settings: LoaderSettings, own: OwnHost | None) -> Section:
-    """The settings of a DataLoader that was named, and what is predicted for them on the cores that are there."""
+    """The settings of a DataLoader that was named, and the prediction for them on this host's cores."""
     line = f"Today: the DataLoader that was named has {settings}"
     if own is not None and own.today is not None:
         idle = percent(own.today.estimate.gpu_idle)
@@ -69,7 +69,7 @@ def settings_section(settings: LoaderSettings, own: OwnHost | None) -> Section:
 
 
 def waited_section(watched: Mapping[str, Any]) -> Section:
-    """What a loop that was only watched waited, in the words of `coresim.attaching.session`'s files."""
+    """The waits of a loop that was only watched; the keys are those of `coresim.attaching.session`'s files."""
     span = watched.get("wait_s", 0.0) + watched.get("step_s", 0.0)
     if not span:
         return statements(["Today: no loop that trains was seen to ask a torch DataLoader for batches."])
@@ -86,7 +86,7 @@ def waited_section(watched: Mapping[str, Any]) -> Section:
 
 
 def foreign_section(told: Mapping[str, Any], hook: str) -> Section:
-    """What can be told of a loader that is not torch's, and what cannot."""
+    """What is known of a loader that is not torch's, and what is not."""
     wait, step, alone = (format_duration(told[name]) for name in ("wait_s", "step_s", "step_without_waiting_s"))
     lines = (
         f"Today: GPU idle observed {percent(told['gpu_idle_observed'])}; {plural(told['ranks'], 'rank')}; a batch is"
@@ -101,7 +101,7 @@ def foreign_section(told: Mapping[str, Any], hook: str) -> Section:
 
 
 def trials_section(today: Checked, tried: Sequence[Checked], failures: Mapping[int, str]) -> Section:
-    """Predicted beside observed idle for each number of workers that the loop was run with, and those that failed."""
+    """Predicted beside observed idle for each number of workers that ran, and the numbers that failed."""
     columns = ("workers", "GPU idle observed", "predicted", "miss", "other programs")
     rows = tuple(
         (f"{found.today.workers}", percent(found.today.gpu_idle), ranged(found.predicted, found.low, found.high),
@@ -119,9 +119,9 @@ def trials_section(today: Checked, tried: Sequence[Checked], failures: Mapping[i
 def trials_document(
     today: Checked, tried: Sequence[Checked], failures: Mapping[int, str], max_error: float
 ) -> dict[str, Any]:
-    """The same for ``--json``; trusted, where the mean miss is no more than ``max_error``, a share.
+    """The same for ``--json``; it is trusted if the mean miss is at most ``max_error``, a share.
 
-    Where the loader fails with all other numbers of workers, today's own setting is judged.
+    If the loader fails with all other numbers of workers, today's own setting is judged.
     """
     error = _mean_miss(tried or [today])
     return {
@@ -138,12 +138,12 @@ def _mean_miss(checked: Sequence[Checked]) -> float:
 
 
 def workers_words(count: int) -> str:
-    """How many workers, and what none means."""
+    """The number of workers in words."""
     return plural(count, "worker") if count else "no workers (num_workers=0)"
 
 
 def settings_words(today: Today) -> str:
-    """The settings that the program runs with, and what its loop did."""
+    """The settings of the program, and the behaviour of its loop."""
     words = [workers_words(today.workers)]
     if today.prefetch_factor:
         words.append(f"prefetch_factor {today.prefetch_factor}")

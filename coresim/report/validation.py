@@ -41,7 +41,7 @@ def validation_text(ledger: Ledger, most_error: float = MOST_ERROR) -> str:
 
 
 def _warnings(ledger: Ledger) -> tuple[str, ...]:
-    """Of an interrupted validation the calibrations that no trial rests on are left out."""
+    """The calibrations' warnings; calibrations without a trial (of an interrupted validation) are left out."""
     jobs = [ledger.jobs[number] for number in dict.fromkeys(point.job for point in ledger.points)]
     return tuple(dict.fromkeys(f"{job.workload}: {warning}" for job in jobs for warning in job.warnings))
 
@@ -95,7 +95,7 @@ def _point_document(point: RecordedPoint) -> dict[str, Any]:
 
 
 def one_line(ledger: Ledger) -> str:
-    """What a recommendation says of the latest validation."""
+    """The latest validation in one line, for a recommendation."""
     if not ledger.scored:
         return f"validated {ledger.time_utc}: no undisturbed trial"
     found = score(ledger.scored)

@@ -1,4 +1,4 @@
-"""What if: a scenario with a few numbers turned, and its curve over cores at once."""
+"""What if: a scenario with a few changed numbers, and its curve over cores."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ POINTS = 10
 
 @dataclass(frozen=True)
 class Knobs:
-    """What can be turned; times in seconds, ``cores`` and ``workers`` per GPU."""
+    """The numbers that can be changed; times in seconds, ``cores`` and ``workers`` per GPU."""
 
     batch_size: int
     step: float
@@ -31,7 +31,7 @@ class Knobs:
 
     @classmethod
     def of(cls, scenario: Scenario) -> Knobs:
-        """As the scenario has them; four cores where it has none, and a worker for each core."""
+        """The scenario's own numbers; four cores if it has none, and a worker for each core."""
         workload, host, loader = scenario.workload, scenario.host, scenario.loader
         cores = max(1, round((host.cores or 4 * scenario.accelerator.count) / scenario.accelerator.count))
         workers = loader.workers or cores
@@ -40,7 +40,7 @@ class Knobs:
 
 
 def turned(scenario: Scenario, knobs: Knobs) -> Scenario:
-    """The scenario with the knobs' times; spreads keep their shape, what a batch costs follows its size."""
+    """The scenario with the knobs' times; spreads keep their shape, and the costs of a batch follow its size."""
     found = with_batch(scenario, knobs.batch_size)
     workload, device = found.workload, found.accelerator
     preprocess, fetch = _to(workload.preprocess, knobs.preprocess), _to(workload.fetch, knobs.fetch)
@@ -55,7 +55,7 @@ def _to(service: Service, mean: float) -> Service:
 def core_counts(knobs: Knobs) -> list[int]:
     """At most `POINTS` core counts from 1 to twice what is needed to keep the workers and the trainer busy.
 
-    In equal ratios: idle bends where cores are few.
+    Their ratios are equal, because idle changes most where cores are few.
     """
     most = max(2 * knobs.cores, knobs.workers + 4)
     steps = POINTS - 2
@@ -63,7 +63,7 @@ def core_counts(knobs: Knobs) -> list[int]:
 
 
 def brief(knobs: Knobs) -> Plan:
-    """One short replication: what a hand on a slider needs; `coresim.recommend` gives the intervals.
+    """One short replication, fast enough for a slider; `coresim.recommend` gives the intervals.
 
     Half of it is warm-up, long enough to fill every worker's queue: until then the workers take cores from the trainer
     that they later leave to it. GPU idle is then within about two points of a long run's, except where workers that
@@ -74,7 +74,7 @@ def brief(knobs: Knobs) -> Plan:
 
 
 def curves(scenario: Scenario, knobs: Knobs, engine: Engine) -> dict[Option, dict[int, Estimate]]:
-    """For each option what is predicted at each core count, with the knobs' workers, simulated briefly."""
+    """The prediction for each option at each core count, with the knobs' workers, simulated briefly."""
     found, study = turned(scenario, knobs), Study(engine, brief(knobs))
 
     def predicted(option: Option, cores: int) -> Estimate:

@@ -1,4 +1,4 @@
-"""Sliders for a notebook (the extra ``notebook``): turn a number, let go, and curve and timeline are drawn anew."""
+"""Sliders for a notebook (the extra ``notebook``): after each change the curve and the timeline are drawn anew."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LARGEST = {"batch_size": 1024, "cores": 64, "workers": 64, "prefetch_factor": 8}
 
 
 def what_if_widget(scenario: Scenario, engine: Engine) -> ipywidgets.VBox:
-    """Sliders above a picture; MissingPartError where ipywidgets is not installed."""
+    """Sliders above a picture; MissingPartError if ipywidgets is not installed."""
     try:
         import ipywidgets  # noqa: PLC0415 - an optional part
     except ImportError:
@@ -56,7 +56,7 @@ def what_if_widget(scenario: Scenario, engine: Engine) -> ipywidgets.VBox:
 
 
 def _slider(widgets: Any, start: Knobs, name: str, label: str, factor: float | None) -> Any:
-    """Whole numbers from 1 on; times from nothing to four times what they are, a sample's fetch to 20 ms at least."""
+    """A slider: whole numbers from 1; times from 0 to four times their value, a sample's fetch to at least 20 ms."""
     value = getattr(start, name)
     shared = {"description": label, "continuous_update": False, "style": {"description_width": "11em"}}
     shared["layout"] = {"width": "36em"}

@@ -43,7 +43,7 @@ def option_words(option: Option) -> str:
 
 
 def wrapped(line: str, first: str, rest: str, width: int = WIDTH) -> str:
-    """A line as several of so many characters, the first behind ``first``, the others behind ``rest``."""
+    """The line wrapped at ``width`` characters; ``first`` begins the first line, ``rest`` the others."""
     found = textwrap.fill(
         line.replace(" %", "\xa0%"), width, initial_indent=first, subsequent_indent=rest,
         break_long_words=False, break_on_hyphens=False,
@@ -52,7 +52,7 @@ def wrapped(line: str, first: str, rest: str, width: int = WIDTH) -> str:
 
 
 def csv_text(columns: Sequence[str], records: Iterable[Mapping[str, Any]], header: bool = True) -> str:
-    """Records as CSV; an unknown value is empty, numbers are as exact as they were."""
+    """Records as CSV; an unknown value is empty, and numbers keep their full precision."""
     stream = io.StringIO()
     writer = csv.DictWriter(stream, columns, lineterminator="\n")
     if header:

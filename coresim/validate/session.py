@@ -232,7 +232,7 @@ class _TrialMaker:
         barriers = tuple((count, float(server.ask(partial(barrier_cost, count)))) for count in ranks)
         host = read_host(load_window=0.0)
         profile = assemble(server.facts, found, host, NO_STEP, [*found.measurements, *self.bandwidth], ())
-        tables = profile.scenario().to_dict()
+        tables = profile.scenario().to_dict(defaults=True)
         costs = Costs(tables, found.sampled, training, spread=speed_spread(profile), drift=DRIFT, barriers=barriers)
         warned = tuple(f"{warning.what}: {warning.value}" for warning in found.warnings)
         return RecordedJob(first.workload, server.facts.name, costs, device, warnings=warned), found.usual_sampler_s

@@ -20,8 +20,8 @@ from coresim.model.handover import (
     STATES,
     Handover,
 )
+from coresim.model.load import scenario_of
 from coresim.model.option import Option
-from coresim.model.overrides import changed
 from coresim.model.pipeline import Pipeline
 from coresim.model.presets import PRESETS
 from coresim.model.scenario import (
@@ -54,7 +54,7 @@ def period(pipeline: Pipeline) -> float:
 
 
 def with_times(**times: str) -> Scenario:
-    return changed(STEADY, [f"{name}={time}" for name, time in times.items()])
+    return scenario_of(STEADY, "steady", [f"{name}={time}" for name, time in times.items()])
 
 
 @pytest.mark.parametrize(("step", "launch", "longer"), [("8 ms", "2 ms", 0.008), ("3 ms", "7 ms", 0.007)])
@@ -121,7 +121,7 @@ def test_stages_of_ones_own_replace_the_options() -> None:
     own = read_scenario({**STEADY.to_dict(), "stage": tables})
     # Samples leave decode at 2 per 6 ms, so a batch of 4 each 12 ms; the trainer takes 3 + 1 + 8 too.
     assert [period(build(own, option, cores=16.0)) for option in (1, 2, 3)] == pytest.approx([0.012] * 3)
-    slow = changed(own, ["step=30 ms"])
+    slow = scenario_of(own, "own", ["step=30 ms"])
     assert period(build(slow, 2, cores=16.0)) == pytest.approx(0.034)
 
 

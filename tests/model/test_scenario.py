@@ -17,7 +17,7 @@ from shared import SCENARIO
 from coresim.cli.common import read_input
 from coresim.errors import InputError, UnknownKeyError
 from coresim.model.build import build
-from coresim.model.overrides import changed
+from coresim.model.overrides import override
 from coresim.model.scenario import (
     SECTIONS,
     StageTable,
@@ -326,11 +326,9 @@ def test_one_bad_value_in_a_good_document_is_refused(path: str, value: Any) -> N
 )
 def test_any_setting_is_taken_or_refused(path: str, entry: str, value: str) -> None:
     try:
-        found = changed(read_scenario(example()), [f"{path}{entry}={value}"])
-        assert read_scenario(found.to_dict()) == found
+        survives(override(example(), [f"{path}{entry}={value}"]), path.rpartition(".")[2] or path or "=")
     except InputError as error:
-        place = path.rpartition(".")[2] or path or "="
-        assert short(f"{path}{entry}={value}") in str(error) or place in str(error)
+        assert short(f"{path}{entry}={value}") in str(error)
 
 
 # Schema

@@ -19,13 +19,13 @@ from types import ModuleType
 
 
 def digest(folder: Path) -> str:
-    """Of the kernel's text, to tell a kernel that was compiled from another one."""
+    """A digest of the kernel's text, to recognise a kernel that was compiled from another text."""
     files = sorted(path for path in folder.iterdir() if path.suffix in (".py", ".pyx") and path.name != "__init__.py")
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()
 
 
 def _compiled() -> tuple[ModuleType | None, str]:
-    """The compiled kernel, or None and why there is none and what to do about it."""
+    """The compiled kernel; or None, with the reason and the remedy."""
     again = "install coresim again (in a checkout: pip install -v -e ., which tells why where it cannot be compiled)"
     try:
         module = import_module("coresim.sim.kernel._compiled")

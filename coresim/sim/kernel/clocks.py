@@ -41,7 +41,7 @@ def push(clock: Clock, work: Number, actor: Actor) -> None:
 
 
 def hasten(clock: Clock, actor: Actor, deadline: Number) -> None:
-    """Let the only task that an actor has on a clock end when that shows ``deadline``, if it would end later."""
+    """End an actor's only task on a clock at ``deadline``, if it would end later."""
     at = 0
     while at < clock.size and clock.actors[at] is not actor:
         at += 1
@@ -72,7 +72,7 @@ def pop(clock: Clock) -> Actor:
 
 
 def due(host: Host) -> Clock | None:
-    """The first clock of which a task ends at this instant."""
+    """The first clock with a task that ends at this instant."""
     for number in range(CLOCKS):
         clock = host.clocks[number]
         if clock.size > 0 and clock.deadlines[0] <= clock.now:

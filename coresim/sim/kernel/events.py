@@ -56,7 +56,7 @@ def act(host: Host) -> None:
 
 
 def act_in_order(host: Host) -> None:
-    """The same where ranks notice each other: takes of all ranks first, then the pick-up of the lowest."""
+    """The same if ranks affect each other: takes of all ranks first, then the pick-up of the lowest."""
     for number in range(host.changed_count):
         hand_over(host.changed[number])
         if take_one(host.changed[number]):
@@ -96,7 +96,7 @@ def release(host: Host) -> None:
 
 
 def open_barrier(job: Job) -> None:
-    """All ranks wait: they go on when the last came, plus the all-reduce."""
+    """All ranks wait; they go on when the last one has arrived and the all-reduce has ended."""
     last = job.hosts[0].wait.now
     for number in range(job.host_count):
         last = max(last, job.hosts[number].wait.now)

@@ -28,7 +28,7 @@ class Arena:
         return Job()
 
     def hosts(self, count: int) -> list[Host]:
-        """So many hosts, all zero, as everything else that is got here."""
+        """So many hosts; like all memory of the arena they begin at zero."""
         return self._counted([Host() for _ in range(count)])
 
     def clocks(self, count: int) -> list[Clock]:

@@ -49,7 +49,7 @@ def serving(maker: Actor) -> bool:
 
 
 def wanting(rank: Rank, maker: Actor) -> int:
-    """Who wants a core as a batch of that maker is picked up: the maker, all trainers, and other servers of stage 0."""
+    """Tasks that want a core when a batch of that maker is picked up: it, all trainers, other servers of stage 0."""
     job, host = rank.job, rank.host
     wanted = 1 + job.ranks_per_host
     for number in range(host.first_rank, host.first_rank + job.ranks_per_host):

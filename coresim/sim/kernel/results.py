@@ -78,5 +78,5 @@ def happened(times: list[Number], count: int) -> tuple[Any, ...]:
 
 
 def counted(numbers: list[int], count: int) -> tuple[Any, ...]:
-    """The numbers, with None for those of what did not happen."""
+    """The numbers; None for events that did not happen."""
     return tuple([None if numbers[item] == -1 else numbers[item] for item in range(count)])

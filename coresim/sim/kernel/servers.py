@@ -17,7 +17,7 @@ def mark_changed(rank: Rank) -> None:
 
 
 def first_time(phase: PhaseRecord, item: int, rank: Rank) -> int:
-    """Where the phase's times for an item begin; when they are used up they begin again."""
+    """Where the phase's times for an item begin; after the last time the first one is used again."""
     if phase.rows == 1:
         return 0
     row = item + rank.number * phase.stride

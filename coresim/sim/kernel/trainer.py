@@ -213,7 +213,7 @@ def begin_launch(rank: Rank) -> None:
 
 
 def end_lead(rank: Rank) -> None:
-    """So much is launched that the accelerator may begin."""
+    """The lead is launched: the accelerator may begin."""
     work = launch_work(rank)
     rank.trainer_state = LAUNCHING
     push(rank.host.cores, work - work * rank.job.lead, rank.trainer)
