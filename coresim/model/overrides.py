@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from coresim.errors import InputError, UnknownKeyError
 from coresim.files import check_values
 from coresim.model.keys import unknown_key
-from coresim.model.presets import PRESETS, Preset
+from coresim.model.presets import Preset, preset_of
 from coresim.model.scenario import SECTIONS
 from coresim.units import short
 
@@ -22,12 +22,12 @@ def override(document: dict[str, Any], settings: Sequence[str]) -> dict[str, Any
     Raises:
         InputError: not of that form, an unknown section, or a preset that changes the work without what it then costs.
     """
-    before = _preset(document)
+    before = preset_of(document)
     result = {name: dict(table) if isinstance(table, dict) else table for name, table in document.items()}
     for setting in settings:
         path, text = _parsed(setting)
         _set(result, path, _value(text, setting))
-    if (preset := _preset(result)) is not None and preset != before:
+    if (preset := preset_of(result)) is not None and preset != before:
         _check_work(preset, settings)
     return result
 
@@ -40,12 +40,6 @@ def given(settings: Sequence[str], key: str) -> Any:
         if ".".join(path) == key:
             found = _value(text, setting)
     return found
-
-
-def _preset(document: Mapping[str, Any]) -> Preset | None:
-    loader = document.get("loader")
-    name = loader.get("preset") if isinstance(loader, dict) else None
-    return PRESETS.get(name) if isinstance(name, str) else None
 
 
 def _check_work(preset: Preset, settings: Sequence[str]) -> None:

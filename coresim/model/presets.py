@@ -42,3 +42,10 @@ def _load() -> dict[str, Preset]:
 
 
 PRESETS: Mapping[str, Preset] = MappingProxyType(_load())
+
+
+def preset_of(document: Mapping[str, Any]) -> Preset | None:
+    """The preset that a scenario's tables name, if they name one."""
+    loader = document.get("loader")
+    name = loader.get("preset") if isinstance(loader, dict) else None
+    return PRESETS.get(name) if isinstance(name, str) else None

@@ -30,7 +30,7 @@ from coresim.model.keys import (
     write_section,
 )
 from coresim.model.lock import PASSING
-from coresim.model.presets import PRESETS, Preset
+from coresim.model.presets import PRESETS, Preset, preset_of
 from coresim.model.service import SERVICE, ZERO, Service
 from coresim.model.storage import from_storage, tiers, without_tier
 
@@ -227,8 +227,7 @@ class Scenario:
         own = self if defaults else without_tier(self)
         document = {name: write_section(getattr(own, name), defaults) for name in SECTIONS}
         # Both have to be there even if they are 0, the second one where a tier stands beside it.
-        needed = [] if self.stages else ["preprocess"]
-        needed += ["fetch"] if self.host.storage is not None and own is self else []
+        needed = ["preprocess"] * (not self.stages) + ["fetch"] * (self.host.storage is not None and own is self)
         document["workload"] |= {name: getattr(self.workload, name).to_table() for name in needed}
         if not defaults:
             usual = write_section(replace(Loader(), **self.preset.loader), defaults=True)
@@ -252,26 +251,21 @@ def read_scenario(document: dict[str, Any], source: str = "scenario") -> Scenari
         UnknownKeyError, InputError: what is wrong, with the file, the key, the value and the remedy.
     """
     with said_of(source):
-        return _read(document)
-
-
-def _read(document: dict[str, Any]) -> Scenario:
-    for name in document:
-        if name not in SECTIONS and name != "stage":
-            raise UnknownKeyError(unknown_key(name, name, {**SECTIONS, "stage": None}))
-    loader = document.get("loader", {})
-    if isinstance(loader, dict) and isinstance(preset := loader.get("preset", "pytorch"), str) and preset in PRESETS:
-        document = {**document, "loader": {**PRESETS[preset].loader, **loader}}
-    for name, needed in (("workload", "batch_size and preprocess"), ("accelerator", "step")):
-        if name not in document:
-            raise InputError(f"[{name}]: missing; it needs {needed}")
-    sections = {name: read_section(kind, document.get(name, {}), name) for name, kind in SECTIONS.items()}
-    if not isinstance(stages := document.get("stage", []), list):
-        raise InputError("stage: write [[stage]] with two brackets, once for each stage")
-    if not stages and "preprocess" not in document["workload"]:
-        raise InputError('workload.preprocess: missing; CPU time to prepare one sample, such as "5.2 ms"')
-    scenario = Scenario(**sections, stages=_read_stages(stages))
-    return scenario if "fetch" in document["workload"] else from_storage(scenario)
+        for name in document:
+            if name not in SECTIONS and name != "stage":
+                raise UnknownKeyError(unknown_key(name, name, {**SECTIONS, "stage": None}))
+        if preset := preset_of(document):
+            document = {**document, "loader": {**preset.loader, **document["loader"]}}
+        for name, needed in (("workload", "batch_size and preprocess"), ("accelerator", "step")):
+            if name not in document:
+                raise InputError(f"[{name}]: missing; it needs {needed}")
+        sections = {name: read_section(kind, document.get(name, {}), name) for name, kind in SECTIONS.items()}
+        if not isinstance(stages := document.get("stage", []), list):
+            raise InputError("stage: write [[stage]] with two brackets, once for each stage")
+        if not stages and "preprocess" not in document["workload"]:
+            raise InputError('workload.preprocess: missing; CPU time to prepare one sample, such as "5.2 ms"')
+        scenario = Scenario(**sections, stages=_read_stages(stages))
+        return scenario if "fetch" in document["workload"] else from_storage(scenario)
 
 
 def _read_stages(tables: list[Any]) -> tuple[StageTable, ...]:
