@@ -153,9 +153,10 @@ OWN = {
         from pkg.data import train_loader
         from pkg.mod import Class, train_step
 
+        feeder = Class()
         for _ in range(int(os.environ["EPOCHS"])):
             if "OWN_LOADER" in os.environ:
-                train_step(Class().method())
+                train_step(feeder.method())
             else:
                 for batch in train_loader:
                     train_step(batch)
