@@ -100,3 +100,15 @@ def same(one: Any, other: Any) -> bool:
     """Whether two samples or batches hold the same numbers of the same types."""
     pairs = zip(arrays_in(one), arrays_in(other), strict=True)
     return all(a.dtype == b.dtype and np.array_equal(a, b) for a, b in pairs)
+
+
+#: A job of which it is known what memory it takes.
+SIZED_JOB = """
+[workload]
+batch_size = 10
+preprocess = "3 ms"
+batch_bytes = 1e6
+worker_bytes = 2e6
+[accelerator]
+step = "20 ms"
+"""

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from made_up import profile as made_up_profile
+from shared import SIZED_JOB
 
 from coresim import recommend
 from coresim.advise.memory import memory_of
@@ -115,17 +116,6 @@ def test_a_remedy_for_a_trainer_that_prepares_needs_no_shared_memory():
     assert all(each.memory and each.memory.fits for each in (found.today, *found.outcomes))
 
 
-JOB = """
-[workload]
-batch_size = 10
-preprocess = "3 ms"
-batch_bytes = 1e6
-worker_bytes = 2e6
-[accelerator]
-step = "20 ms"
-"""
-
-
 @pytest.mark.parametrize(
     ("option", "settings", "per_gpu"),
     [
@@ -138,6 +128,6 @@ step = "20 ms"
     ],
 )
 def test_memory_of_every_option(option: int, settings: list[str], per_gpu: float | None) -> None:
-    scenario = scenario_of(tomllib.loads(JOB), "job", [*settings, "accelerator.count=4"])
+    scenario = scenario_of(tomllib.loads(SIZED_JOB), "job", [*settings, "accelerator.count=4"])
     found = memory_of(scenario, 3, 2, option)
     assert (None if found is None else found.total) == (None if per_gpu is None else pytest.approx(4 * per_gpu))

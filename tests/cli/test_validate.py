@@ -192,16 +192,8 @@ def test_bad_usage_of_validate_is_one_line(
 
 @needs_torch
 def test_validate_tries_ranks_and_many_workers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, in_a_hurry: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from coresim.validate import session, trials
-
-    monkeypatch.setattr(trials, "TRIAL_S", 0.2)
-    monkeypatch.setattr(session, "BUDGET_S", 0.3)
-    monkeypatch.setattr(session, "BANDWIDTH_S", 0.1)
-    for bound in ("MOST_OTHERS", "MOST_SLOWER", "MOST_LATE"):
-        monkeypatch.setattr(session, bound, 1e9)
-    monkeypatch.setattr(session, "ATTEMPTS", 0)
     grid = tmp_path / "grid.toml"
     block = '[[block]]\nworkload = "slow-reads"\nbatch_size = 2\nratio = 1.0\n'
     grid.write_text(f"{block}ranks = 2\nworkers = 2\nstraggler = 1.5\n{block}workers = 8\n")

@@ -5,22 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from report_kit import TABLES
 
-import coresim
 from coresim.model.scenario import read_scenario
 from coresim.report.figures import plot_gantt, save_figure
 from coresim.sim.fast import simulate
-
-TABLES = {
-    "workload": {"batch_size": 8, "preprocess": "4 ms", "fetch": "1 ms", "consumer": "1 ms", "batch_bytes": 1e6},
-    "accelerator": {"step": "12 ms", "launch": "1 ms"},
-    "host": {"cores": 2, "threads_per_core": 2, "shm_bytes": 1e6},
-}
-
-
-@pytest.fixture(scope="module")
-def answer():
-    return coresim.recommend(TABLES)
 
 
 def test_plot_draws_one_curve_for_each_option_with_units(answer):

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
+from report_kit import TABLES
+
 from coresim.model.scenario import read_scenario
 from coresim.report.figures import plot_gantt
 from coresim.sim.fast import simulate
-
-TABLES = {
-    "workload": {"batch_size": 8, "preprocess": "4 ms", "fetch": "1 ms", "consumer": "1 ms", "batch_bytes": 1e6},
-    "accelerator": {"step": "12 ms", "launch": "1 ms"},
-    "host": {"cores": 2, "threads_per_core": 2, "shm_bytes": 1e6},
-}
 
 
 def test_gantt_has_a_panel_for_each_option():

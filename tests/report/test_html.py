@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
+from report_kit import TABLES
+
 import coresim
 from coresim.report.html import whole_options
-
-TABLES = {
-    "workload": {"batch_size": 8, "preprocess": "4 ms", "fetch": "1 ms", "consumer": "1 ms", "batch_bytes": 1e6},
-    "accelerator": {"step": "12 ms", "launch": "1 ms"},
-    "host": {"cores": 2, "threads_per_core": 2, "shm_bytes": 1e6},
-}
 
 
 def test_html_is_escaped():

@@ -6,28 +6,18 @@ import json
 from pathlib import Path
 
 import pytest
-from shared import check
+from shared import SIZED_JOB, check
 
 import coresim
 from coresim.cli.main import main
 from coresim.report.schemas import schemas
 from coresim.report.settings import node_words
 
-JOB = """
-[workload]
-batch_size = 10
-preprocess = "3 ms"
-batch_bytes = 1e6
-worker_bytes = 2e6
-[accelerator]
-step = "20 ms"
-"""
-
 
 @pytest.fixture
 def job(tmp_path: Path) -> Path:
     path = tmp_path / "job.toml"
-    path.write_text(JOB)
+    path.write_text(SIZED_JOB)
     return path
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from report_kit import TABLES
 
 import coresim
 from coresim.advise.recommend import recommend
@@ -17,17 +18,6 @@ from coresim.report.text import core_range
 from coresim.report.words import WIDTH
 from coresim.sim.estimate import Plan
 from coresim.sim.fast import simulate
-
-TABLES = {
-    "workload": {"batch_size": 8, "preprocess": "4 ms", "fetch": "1 ms", "consumer": "1 ms", "batch_bytes": 1e6},
-    "accelerator": {"step": "12 ms", "launch": "1 ms"},
-    "host": {"cores": 2, "threads_per_core": 2, "shm_bytes": 1e6},
-}
-
-
-@pytest.fixture(scope="module")
-def answer():
-    return coresim.recommend(TABLES)
 
 
 def test_the_answer_is_in_the_first_two_lines_and_agrees_with_the_object(answer):

@@ -5,17 +5,13 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 
+from report_kit import TABLES
+
 from coresim.model.build import build
 from coresim.model.scenario import read_scenario
 from coresim.report.trace import write_trace
 from coresim.sim.estimate import Plan
 from coresim.sim.fast import simulate
-
-TABLES = {
-    "workload": {"batch_size": 8, "preprocess": "4 ms", "fetch": "1 ms", "consumer": "1 ms", "batch_bytes": 1e6},
-    "accelerator": {"step": "12 ms", "launch": "1 ms"},
-    "host": {"cores": 2, "threads_per_core": 2, "shm_bytes": 1e6},
-}
 
 
 def test_trace_is_a_perfetto_timeline_whose_steps_follow_one_another(tmp_path):
