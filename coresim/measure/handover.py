@@ -184,19 +184,31 @@ def overlap(runs: Sequence[CalibrationRun]) -> float:
 
 def beyond(run: CalibrationRun) -> list[float]:
     """Seconds from batch to batch of a worker that had the next one to make, beyond its samples and collation."""
-    notes = [*run.trial.warm_up, *run.trial.notes]
-    picked = [notes[0].there, *(max(step.asked, step.ready) for step in run.trial.steps)]
-    workers, credits = run.workers, run.workers * Layout.prefetch_factor
-    found: list[float] = []
-    for number, note in enumerate(notes[: len(notes) - workers]):
-        after, dealt = notes[number + workers], number + workers - credits
-        if dealt < 0 or picked[dealt] <= note.made:
-            found.append(max(0.0, after.began - note.began - sum(note.wall) - note.collate - _turns(note, after)))
+    found = [beyond_of(note, after) for _, note, after in successive(run)]
     # The first values include first calls and new memory; they count only if there are no others.
     return found[1 + sum(kind in UNUSUAL for kind in run.kinds) :] or found
 
 
-def _turns(note: Note, after: Note) -> float:
+def successive(run: CalibrationRun) -> list[tuple[int, Note, Note]]:
+    """Each batch whose worker had the next one to make, with its number from the very first, 0, and that next one."""
+    notes = [*run.trial.warm_up, *run.trial.notes]
+    picked = [notes[0].there, *(max(step.asked, step.ready) for step in run.trial.steps)]
+    workers, credits = run.workers, run.workers * Layout.prefetch_factor
+    found: list[tuple[int, Note, Note]] = []
+    for number, note in enumerate(notes[: len(notes) - workers]):
+        dealt = number + workers - credits
+        if dealt < 0 or picked[dealt] <= note.made:
+            found.append((number, note, notes[number + workers]))
+    return found
+
+
+def beyond_of(note: Note, after: Note) -> float:
+    """Seconds from one batch to the worker's next beyond samples, collation and `turns`."""
+    found: float = after.began - note.began - sum(note.wall) - note.collate - turns(note, after)
+    return max(0.0, found)
+
+
+def turns(note: Note, after: Note) -> float:
     """Seconds that the worker waited for a core, from one batch to the next, beyond those of its samples."""
     if note.queued is None or note.waited is None or after.waited is None or after.worker != note.worker:
         return 0.0

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from coresim import stats
 from coresim.errors import CoresimError
 from coresim.measure.calibrate import Calibration
-from coresim.measure.handover import beyond, pickled
-from coresim.measure.pacing import STREAMED
+from coresim.measure.handover import beyond_of, pickled, successive, turns
+from coresim.measure.pacing import FIRST, STREAMED
 from coresim.model.crowding import CURE, SPREAD
 from coresim.model.warning import HostWarning
 from coresim.units import format_bytes, format_duration
@@ -66,13 +66,18 @@ def contradiction(found: Calibration) -> float:
     """The share by which one worker's batches took longer than the sum of their parts; 0 where none can be told.
 
     A batch's time is the wall time between batches in the trainer's hands, which the parts do not use. If batches wait
-    for the trainer, that is its own time. With stages, other threads make parts of a batch.
+    for the trainer, that is its own time. With stages, other threads make parts of a batch. The parts are those of the
+    same batches, and waiting for a core is one of them, as other programs and the machine change from batch to batch.
     """
     missed = list[float]()
     for run in () if found.subject.threads else found.of(1):
         streamed = [step for step, kind in zip(run.trial.steps, run.kinds, strict=True) if kind == STREAMED]
-        if len(streamed) > 2 and sum(step.ready > step.asked for step in streamed) >= AWAITED * len(streamed):
-            parts = [sum(note.wall) + note.collate for note in run.later]
+        kinds = (FIRST, *run.kinds)
+        pairs = [(note, after) for number, note, after in successive(run) if kinds[number] == STREAMED]
+        if pairs and len(streamed) > 2 and sum(step.ready > step.asked for step in streamed) >= AWAITED * len(streamed):
+            parts = [
+                sum(note.wall) + note.collate + beyond_of(note, after) + turns(note, after) for note, after in pairs
+            ]
             took = (streamed[-1].got - streamed[0].got) / (len(streamed) - 1)
-            missed.append(took / (stats.mean(parts) + stats.mean(beyond(run) or [0.0])) - 1.0)
+            missed.append(took / stats.mean(parts) - 1.0)
     return stats.median(missed) if missed else 0.0

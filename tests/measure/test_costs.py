@@ -522,6 +522,9 @@ def test_parts_that_do_not_make_up_a_batch_contradict_it() -> None:
     steps = tuple(s._replace(got=s.got + 2.0 * place) for place, s in enumerate(starved.trial.steps))
     held_up = replace(starved, trial=replace(starved.trial, steps=steps))
     assert contradiction(calibration(held_up)) == pytest.approx(2.0, rel=0.01) and CONTRADICTION < 2.0
+    # A worker that waits for a core is not missed, and neither is a machine that is slower for a while.
+    waited = [note(n)._replace(began=3.0 * n, made=3.0 * n + 0.8, queued=0.0, waited=2.0 * n) for n in range(8)]
+    assert contradiction(calibration(run(*waited))) == pytest.approx(0.0, abs=1e-6)
     # Batches that wait for the trainer come as fast as it takes them, and stages make parts of them elsewhere.
     ready = tuple(s._replace(ready=s.asked) for s in steps)
     late = replace(starved, trial=replace(starved.trial, steps=ready))
