@@ -243,6 +243,17 @@ def test_a_point_is_predicted_anew_for_the_speed_around_its_trials():
     assert again.idle == pytest.approx((usual.idle + slow.idle) / 2.0)
 
 
+def test_points_are_predicted_anew_from_the_costs_of_their_own_jobs():
+    samples = {"values": [0.002, 0.006], "unit": "s"}
+    dear = with_work(COSTS, preprocess=samples, collate="6 ms", send="4 ms", consumer="2 ms")
+    length = trial_length(COSTS, SETTING, seconds=1.0)
+    first = replace(point(replace(SETTING, step_s=0.01), 0.3, 0.3), steps=length.steps, warm_up=length.warm_up)
+    found = ledger(first, replace(first, job=1))
+    both = replace(found, jobs=(found.jobs[0], replace(found.jobs[0], costs=dear)))
+    cheap, twice = (one.prediction.seconds_per_step for one in at_sampled_speed(both, simulate))
+    assert twice == pytest.approx(2.0 * cheap, rel=0.03)
+
+
 def test_recommend_counts_the_idle_that_a_trial_is_judged_by():
     """Beside busy cores a step takes 1.5 times as long. Idle is the same by the accounts and by the period."""
     step = StepCost(step=(0.03,), launch=(0.001,), copy=(), copy_pinned=(), slowdown=(1.0, 1.5), sync="block")

@@ -16,7 +16,17 @@ from coresim.sim.fast import simulate
 from coresim.stats import t_quantile
 from coresim.validate.grid import Setting
 from coresim.validate.ledger import MeasuredTrial, RecordedJob, RecordedPoint
-from coresim.validate.score import LAUNCHING, PINNING, WORK, cause, choices, cost_changes, missing_term, score
+from coresim.validate.score import (
+    LAUNCHING,
+    PINNING,
+    RECEIVING,
+    WORK,
+    cause,
+    choices,
+    cost_changes,
+    missing_term,
+    score,
+)
 from coresim.validate.training import StepCost
 
 
@@ -121,6 +131,15 @@ def test_without_overlap_all_that_the_trainer_did_for_a_batch_is_held_against_th
     assert cost_changes(found, alone)[WORK] == pytest.approx(0.5)
     (own,) = with_own_costs(replace(ledger(found), jobs=(RecordedJob("images", "imagenet-like", alone),)), simulate)
     assert own.prediction.seconds_per_step == pytest.approx(found.step_s + 0.039, rel=0.01)
+
+
+def test_receiving_is_held_against_that_beside_the_workers_of_all_ranks():
+    """Workers of four ranks that do not wait keep cores from resting: receiving takes half as long there."""
+    costs = with_work(COSTS, consumer_by_workers=[1.0, 1.0, 1.0, 1.0, 0.5])
+    half = replace(point(SETTING, 0.3), trials=(measured(0.3, receive_s=0.0005),))
+    assert cost_changes(half, costs)[RECEIVING] == pytest.approx(-0.5)
+    of_ranks = replace(half, setting=replace(SETTING, ranks=4))
+    assert cost_changes(of_ranks, costs)[RECEIVING] == pytest.approx(0.0)
 
 
 def test_pinning_is_a_cause_where_a_trial_noted_it():
