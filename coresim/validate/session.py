@@ -41,8 +41,8 @@ MOST_OTHERS = 0.025
 MOST_SLOWER = 0.25
 #: Share of the emulated step by which its timer may be late: what is taken out of the moments must stay small.
 MOST_LATE = 0.1
-#: Declared trials per calibration, about a minute and a half of them, because a shared machine changes its speed.
-FRESH = 20
+#: Declared trials per calibration, about a minute of them, because a shared machine changes its speed.
+FRESH = 12
 #: Trials of one setting at the most, beyond its repeats.
 ATTEMPTS = 2
 BANDWIDTH_S = 3.0

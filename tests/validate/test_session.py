@@ -74,7 +74,7 @@ def test_what_is_not_settled_is_left_to_do():
     assert found.without(unsettled(grid, found)).points == (twice, hopeless)
 
 
-def test_a_calibration_is_for_whole_scans_and_about_twenty_trials():
+def test_a_calibration_is_for_whole_scans_and_about_a_dozen_trials():
     settings = load_grid(Path(__file__).parents[2] / "calibration" / "grid.toml").settings
     found = portions(settings)
     assert sorted(map(repr, settings)) == sorted(repr(setting) for portion in found for setting in portion)
@@ -85,7 +85,7 @@ def test_a_calibration_is_for_whole_scans_and_about_twenty_trials():
             scan = {replace(other, workers=1, repeats=1) for other in portion}
             assert not any(replace(s, workers=1, repeats=1) in scan for s in settings if s not in portion), setting
     job = [setting for setting in settings if setting.job == settings[0].job]
-    assert len(portions(job)) == 3  # of 55 trials
+    assert len(portions(job)) == 5  # of 55 trials
     once = [replace(setting, repeats=1) for setting in job[:FRESH]]
     assert list(map(len, portions(once))) == [FRESH] and portions([]) == []
     whole = [replace(settings[0], workers=n, repeats=2) for n in range(1, 1 + FRESH)]
