@@ -37,13 +37,14 @@ def calibrate(
         InputError: the data set or the collate function failed in a worker.
         CoresimError: the parts of a batch contradict what it took.
     """
-    from coresim.measure import calibrate as instrument  # noqa: PLC0415 (see the module's text)
+    from coresim.attaching.skipping import SkippingReader  # noqa: PLC0415 (see the module's text)
+    from coresim.measure import calibrate as instrument  # noqa: PLC0415
     from coresim.measure import costs  # noqa: PLC0415
     from coresim.measure.senders import SENDERS_SHARE, measure_senders  # noqa: PLC0415
     from coresim.measure.torch_loader import TorchSubject, of_workload  # noqa: PLC0415
     from coresim.measure.trust import agreeing, warnings_of  # noqa: PLC0415
 
-    subject = TorchSubject(loader, skips=True)
+    subject = TorchSubject(loader, reader=SkippingReader)
     cpus = len(os.sched_getaffinity(0))
     usual = instrument.worker_counts(cpus, subject)
     failure: InputError | None = None

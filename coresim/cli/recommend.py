@@ -16,13 +16,13 @@ from coresim.cli.attach import (
 )
 from coresim.cli.common import metadata, progress_on_stderr, read_input, require, settings_of, show, study_of
 from coresim.cli.flags import add_flags, whole_number
+from coresim.cli.latest import latest
 from coresim.cli.request import add_arguments
 from coresim.errors import EXIT_ANSWERED, EXIT_NO_CORE_COUNT, EXIT_NOT_TRUSTED
 from coresim.model.keys import MOST_PARTS
 from coresim.model.load import scenario_of
 from coresim.model.profile import Profile, step_is_unknown
 from coresim.model.scenario import Scenario
-from coresim.validate.latest import latest
 
 if TYPE_CHECKING:
     from coresim.attaching.today import Checked

@@ -33,6 +33,7 @@ def run(args: argparse.Namespace) -> int:
     from coresim.advise.recommend import recommend
     from coresim.advise.what_if import option_today, what_if
     from coresim.attaching.today import check_today, own_options
+    from coresim.cli.latest import latest
     from coresim.report.answer import answer_of
     from coresim.report.content import statements
     from coresim.report.output import format_of, write_report
@@ -41,7 +42,6 @@ def run(args: argparse.Namespace) -> int:
     from coresim.report.remedies import remedies_sections
     from coresim.report.text import headline
     from coresim.sim.estimate import Plan
-    from coresim.validate.latest import latest
 
     check_writable(args.output)  # before its form: the name of a folder tells none
     format_of(args.output)

@@ -24,12 +24,12 @@ from coresim.cli.common import (
     show,
 )
 from coresim.cli.flags import add_flags, share, whole_number
+from coresim.cli.latest import keep
 from coresim.errors import EXIT_ANSWERED, EXIT_NOT_TRUSTED, CoresimError, MissingPartError
 from coresim.files import locked
 from coresim.measure.host import read_host
 from coresim.units import LONG, parse_duration
 from coresim.validate.grid import Grid, fixed_step, in_training, job_grid, load_grid, quick_grid
-from coresim.validate.latest import keep
 
 if TYPE_CHECKING:
     from coresim.validate.ledger import Ledger

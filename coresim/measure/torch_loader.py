@@ -19,7 +19,6 @@ from torch.utils.data import DataLoader
 
 from coresim.errors import InputError
 from coresim.measure.notes import Note, PinMark, Prepared, Reader, unpacked
-from coresim.measure.skipping import SkippingReader
 from coresim.measure.subject import PATIENCE, SILENT, Layout, Pipe, Subject, batches_of
 from coresim.measure.worker import leave_inherited
 from coresim.units import short
@@ -35,16 +34,16 @@ class TorchSubject(Subject):
     """The loader that a `DataLoader` describes; the object itself is left alone.
 
     ``batches``: for an endless map-style loader of our own, gives the index batches of a seed; None: the job's own
-    sampler, started over when it ends. ``skips``: samples that cannot be prepared are left out, and noted.
+    sampler, started over when it ends. ``reader``: what prepares a batch, and notes what its parts cost.
     """
 
     loader = "the job's own DataLoader"
 
     def __init__(
-        self, loader: Any, batches: Callable[[int], Iterator[list[int]]] | None = None, skips: bool = False
+        self, loader: Any, batches: Callable[[int], Iterator[list[int]]] | None = None, reader: type[Reader] = Reader
     ) -> None:
         self._loader, self._batches = loader, batches
-        self._fetcher = partial(_Fetcher, SkippingReader if skips else Reader)
+        self._fetcher = partial(_Fetcher, reader)
         self._dataset, self.context = loader.dataset, loader.multiprocessing_context
         self._iterable = isinstance(self._dataset, data.IterableDataset)
         self._batched = loader.batch_sampler is not None or (self._iterable and loader.batch_size is not None)

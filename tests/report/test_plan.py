@@ -339,7 +339,7 @@ def test_the_verb_shows_what_was_measured_on_the_same_host_and_job(profile_path,
         "1", "c", "2026-01-01T00:00:00+00:00", "abc", "cpu", 2, "emulated", "g", fingerprint, 9, (), (point,)
     )
     monkeypatch.setattr(
-        "coresim.validate.latest.latest", lambda host, title: ledger if (host, title) == (fingerprint, job) else None
+        "coresim.cli.latest.latest", lambda host, title: ledger if (host, title) == (fingerprint, job) else None
     )
     out = tmp_path / "plan.md"
     assert main(["report", str(profile_path), "-o", str(out), "--max-cores", "3"]) == 4

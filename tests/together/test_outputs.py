@@ -15,10 +15,10 @@ from faulty import disk_of, give_files, told
 from made_up import SETTING, ledger, point, profile
 
 import coresim.api  # noqa: F401 (what imports the campaign while it is made up would keep that)
+from coresim.cli.latest import keep, latest
 from coresim.cli.main import main
 from coresim.errors import CoresimError, InputError
 from coresim.model.activity import Tick
-from coresim.validate.latest import keep, latest
 from coresim.validate.ledger import Ledger, load_ledger
 
 SIMULATE = ("simulate", "scenario.toml", "--steps", "20", "--replications", "1")

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from kit import Works
 
-from coresim.measure import notes, skipping
+from coresim.attaching import skipping
+from coresim.attaching.skipping import FEW, MOST_TEXT, SkippingReader
+from coresim.measure import notes
 from coresim.measure.notes import Note, unpacked
-from coresim.measure.skipping import FEW, MOST_TEXT, SkippingReader
 
 MS = 2.0**-10
 

@@ -46,7 +46,7 @@ def latest(fingerprint: str, title: str) -> Ledger | None:
         path = _path(fingerprint, title)
         if not os.access(path, os.R_OK):
             return None
-        from coresim.validate.ledger import load_ledger  # noqa: PLC0415 - slow to import, and rarely needed
+        from coresim.validate.ledger import load_ledger
 
         return load_ledger(path)
     except InputError:

@@ -9,7 +9,7 @@ import pytest
 from made_up import profile
 from trial_kit import COSTS, SETTING, ledger, point
 
-from coresim.validate.latest import keep, latest
+from coresim.cli.latest import keep, latest
 from coresim.validate.ledger import RecordedJob
 
 
