@@ -46,7 +46,7 @@ def latest(fingerprint: str, title: str) -> Ledger | None:
         path = _path(fingerprint, title)
         if not os.access(path, os.R_OK):
             return None
-        from coresim.validate.ledger import load_ledger
+        from coresim.validate.ledger import load_ledger  # slow to import, and rarely needed
 
         return load_ledger(path)
     except InputError:
